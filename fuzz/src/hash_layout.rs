@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
-use azekura::index::hash::STRIPES;
+use azekura::index::hash::PARTITIONS;
 use azekura::io::memory::Memory;
 use azekura::kernel::Payload;
 use azekura::log::Segment;
@@ -80,13 +80,13 @@ pub fn check(bytes: &[u8]) {
     let mut random = Random::from_bytes(bytes);
     let mut made = Root::new();
     for _ in 0..random.below(4) {
-        let stripe = random.index(STRIPES);
-        made.images[stripe] = Image {
+        let partition = random.index(PARTITIONS);
+        made.images[partition] = Image {
             count: random.u64() as u32 | 1,
             extent: Extent {
                 offset: random.u64(),
                 len: u64::from(random.u64() as u32),
-                crc: crc(image_seed(7, stripe), bytes),
+                crc: crc(image_seed(7, partition), bytes),
             },
         };
     }

@@ -100,10 +100,10 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
         let mut root = Root::decode(place)?;
         for _ in 0..random.below(3) {
             let number = number(random);
-            let stripe = random.index(root.images.len());
+            let partition = random.index(root.images.len());
             match random.below(8) {
-                0 => root.images[stripe].extent.offset = number,
-                1 => root.images[stripe].count = number as u32,
+                0 => root.images[partition].extent.offset = number,
+                1 => root.images[partition].count = number as u32,
                 2 => root.needed.log.first_mut()?.index = number as u32,
                 3 => root.needed.log.last_mut()?.units = number as u32,
                 4 => root.needed.log.last_mut()?.sequence = number,

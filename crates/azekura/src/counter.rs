@@ -39,14 +39,14 @@ impl Counter {
         }
     }
 
-    /// Exact when nobody adds.
+    /// Exact when no thread adds.
     pub(crate) fn sum(&self) -> u64 {
         let share = |share: &Share| share.0.load(Ordering::Relaxed);
         let sum: i64 = self.0.iter().map(share).sum();
         sum.max(0).cast_unsigned()
     }
 
-    /// Back to none, while nobody adds.
+    /// Back to none, while no thread adds.
     pub(crate) fn reset(&self) {
         for share in &self.0 {
             share.0.store(0, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Room in memory that may be refused: for what data or callers decide the size of.
+//! Fallible allocation: for collections whose size data or callers decide.
 //!
-//! The standard library ends the process when memory is refused. What holds a value, a batch or a table asks here
-//! instead, and hands `Full` on before it changes anything. What is bounded by a constant of a few kibibytes is taken
-//! without asking, as everywhere in Rust.
+//! The standard library aborts the process when an allocation fails. Code that allocates a value, a batch or a table uses
+//! these functions instead, and returns `Full` before it changes anything. Allocations that a constant bounds to a few
+//! kibibytes use the standard library, as everywhere in Rust.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -23,33 +23,33 @@ pub(crate) fn vec<T>(len: usize) -> Result<Vec<T>> {
     Ok(room)
 }
 
-/// Room for so many elements more, and then some.
+/// Reserves capacity for at least `len` more elements.
 pub(crate) fn more<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
     vec.try_reserve(len)
         .map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
-/// Room for `len` elements in all, and none more than that.
+/// Reserves capacity for exactly `len` elements in all.
 pub(crate) fn exactly<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
     vec.try_reserve_exact(len.saturating_sub(vec.len()))
         .map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
-/// A vector of what comes.
+/// Collects the items into a vector.
 pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut all = vec(items.len())?;
     all.extend(items);
     Ok(all)
 }
 
-/// A copy.
+/// A copy of the bytes.
 pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = vec(bytes.len())?;
     copy.extend_from_slice(bytes);
     Ok(copy)
 }
 
-/// One behind the other.
+/// All parts in one vector, in order.
 pub(crate) fn concat(parts: &[&[u8]]) -> Result<Vec<u8>> {
     let mut all = vec(parts.iter().map(|part| part.len()).sum())?;
     for part in parts {
@@ -58,13 +58,13 @@ pub(crate) fn concat(parts: &[&[u8]]) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Room in a map for so many entries more.
+/// Reserves capacity in a map for `len` more entries.
 pub(crate) fn map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, len: usize) -> Result<()> {
     map.try_reserve(len)
         .map_err(|_| refused(len.saturating_mul(size_of::<(K, V)>())))
 }
 
-/// Room for `len` elements in all.
+/// Reserves capacity for at least `len` elements in all.
 pub(crate) fn hold<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
     more(vec, len.saturating_sub(vec.len()))
 }

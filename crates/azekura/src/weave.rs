@@ -1,14 +1,15 @@
-//! Where threads may be interleaved: the moments just before memory that they share is touched.
+//! Schedule exploration: the yield points at which a test decides which thread runs next.
 //!
-//! Parts that share memory without a lock say `point` before each load and store that matters, and `wait` where they
-//! would wait for another thread. In an ordinary build both are nothing, and the locks are `parking_lot`'s. Built with
-//! `--cfg azekura_weave`, they hand a thread's turn to whoever `Turns` chooses next: so a test decides how threads meet
-//! (`testkit::schedule`), and finds by a seed what machines show once a month. Only one thread runs at a time then: what
-//! is explored is the order of accesses, not what a weak memory model may make of them.
+//! Code that shares memory without a lock calls `point` (a yield point) before each load and store that matters, and `wait`
+//! where it would wait for another thread. In an ordinary build both do nothing, and the locks are `parking_lot`'s. Built
+//! with `--cfg azekura_weave`, each passes control to the thread that `Turns` chooses: a test decides how threads
+//! interleave (`testkit::schedule`) and reproduces by a seed what a machine shows once a month. One thread runs at a time
+//! then: exploration covers the order of accesses, not the reordering of a weak memory model.
 //!
-//! A thread that a part starts with `spawn` joins the schedule of the thread that starts it.
+//! A thread that is started with `spawn` joins the schedule of the thread that starts it.
 //!
-//! It does not know who chooses, nor what is shared. Faults that the tests must see are planted by `mutants/*.patch`.
+//! It does not choose the schedule, and does not know what is shared. `mutants/*.patch` plant the faults that the tests
+//! must detect.
 
 #[cfg(not(azekura_weave))]
 mod plain {
@@ -16,17 +17,17 @@ mod plain {
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
     };
 
-    /// Another thread may come in between here.
+    /// A yield point: another thread may run here.
     #[inline(always)]
     pub(crate) fn point() {}
 
-    /// Waits for another thread; `false` if that is to be done in the usual way.
+    /// Lets other threads run; `false` if no schedule is explored, and the caller waits in the usual way.
     #[inline(always)]
     pub(crate) fn wait() -> bool {
         false
     }
 
-    /// The seed of hashes that makes a run the same again, if there is to be one.
+    /// The fixed seed of hashes that makes a run reproducible, where a schedule is explored.
     #[inline(always)]
     pub(crate) fn hash_seed() -> Option<u64> {
         None
@@ -35,7 +36,7 @@ mod plain {
     /// A thread that was started.
     pub(crate) type Thread = std::thread::JoinHandle<()>;
 
-    /// Starts a thread. The error is the system's, which gives none.
+    /// Starts a thread. The error is the system's, if it refuses a thread.
     pub(crate) fn spawn(
         name: &str,
         work: impl FnOnce() + Send + 'static,
@@ -53,16 +54,16 @@ mod woven {
 
     pub(crate) use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-    /// What a thread does from its start to its end.
+    /// The work of a thread, from its start to its end.
     pub type Work = Box<dyn FnOnce() + Send>;
 
-    /// Chooses whose turn it is.
+    /// The scheduler: chooses the thread that runs next.
     pub trait Turns {
-        /// The thread is about to touch what others may touch.
+        /// A yield point of the calling thread.
         fn point(&self);
-        /// The thread cannot go on before another one did something.
+        /// The thread cannot continue before another one has run.
         fn wait(&self);
-        /// The thread cannot go on before another one calls `wake` with the same number.
+        /// The thread cannot continue before another one calls `wake` with the same number.
         fn sleep(&self, on: usize);
         /// Ends each `sleep` with this number.
         fn wake(&self, on: usize);
@@ -74,27 +75,27 @@ mod woven {
         static TURNS: RefCell<Option<Arc<dyn Turns>>> = const { RefCell::new(None) };
     }
 
-    /// This thread asks `turns` from now on; nobody at `None`.
+    /// `turns` schedules this thread from now on; `None`: the operating system does.
     pub fn take_turns(turns: Option<Arc<dyn Turns>>) {
         TURNS.set(turns);
     }
 
     fn turns() -> Option<Arc<dyn Turns>> {
-        // A thread that is ending takes no turns any more.
+        // A thread that ends leaves the schedule.
         TURNS
             .try_with(|turns| turns.borrow().clone())
             .ok()
             .flatten()
     }
 
-    /// Another thread may come in between here.
+    /// A yield point: another thread may run here.
     pub(crate) fn point() {
         if let Some(turns) = turns() {
             turns.point();
         }
     }
 
-    /// Waits for another thread; `false` if that is to be done in the usual way.
+    /// Lets other threads run; `false` if no schedule is explored, and the caller waits in the usual way.
     pub(crate) fn wait() -> bool {
         let turns = turns();
         if let Some(turns) = &turns {
@@ -103,7 +104,7 @@ mod woven {
         turns.is_some()
     }
 
-    /// The seed of hashes that makes a run the same again, if there is to be one.
+    /// The fixed seed of hashes that makes a run reproducible, where a schedule is explored.
     #[expect(clippy::unnecessary_wraps, reason = "an ordinary build has none")]
     pub(crate) fn hash_seed() -> Option<u64> {
         Some(0)
@@ -113,11 +114,11 @@ mod woven {
     #[derive(Debug)]
     pub(crate) struct Thread {
         handle: std::thread::JoinHandle<()>,
-        /// Set when its work has ended; `None` if it takes no turns.
+        /// Set when its work has ended; `None` if it is in no schedule.
         has_ended: Option<Arc<AtomicBool>>,
     }
 
-    /// Starts a thread, which takes turns if this one does. The error is the system's, which gives none.
+    /// Starts a thread, which joins the schedule of this one, if there is one. The error is the system's, if it refuses a thread.
     pub(crate) fn spawn(
         name: &str,
         work: impl FnOnce() + Send + 'static,
@@ -144,7 +145,7 @@ mod woven {
     }
 
     impl Thread {
-        /// Waits for its end, and hands the turn on meanwhile.
+        /// Waits for its end, and lets other threads run meanwhile.
         pub(crate) fn join(self) -> std::thread::Result<()> {
             if let Some(has_ended) = &self.has_ended {
                 while !has_ended.load(Ordering::SeqCst) && wait() {}
@@ -162,7 +163,7 @@ mod woven {
         }
     }
 
-    /// `parking_lot`'s, whose waiters hand their turn on.
+    /// `parking_lot`'s, whose waiters let other threads run.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -188,7 +189,7 @@ mod woven {
             self.0.try_lock()
         }
 
-        /// Time does not pass where turns are taken: it waits for some turns instead.
+        /// Time does not pass under a schedule: it waits for some steps of other threads instead.
         pub(crate) fn try_lock_for(&self, longest: Duration) -> Option<MutexGuard<'_, T>> {
             for _ in 0..8 {
                 if let Some(guard) = self.try_lock() {
@@ -202,7 +203,7 @@ mod woven {
         }
     }
 
-    /// `parking_lot`'s, whose waiters hand their turn on.
+    /// `parking_lot`'s, whose waiters let other threads run.
     #[derive(Debug, Default)]
     pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -250,7 +251,7 @@ mod woven {
         }
     }
 
-    /// `parking_lot`'s, whose waiters hand their turn on until they are notified.
+    /// `parking_lot`'s, whose waiters let other threads run until they are notified.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -262,7 +263,7 @@ mod woven {
             }
         }
 
-        /// Time does not pass where turns are taken: this ends after a turn of another thread. Whether the time is over.
+        /// Time does not pass under a schedule: this ends after a step of another thread. Whether the time is over.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, longest: Duration) -> bool {
             let Some(turns) = turns() else {
                 return self.0.wait_for(guard, longest).timed_out();

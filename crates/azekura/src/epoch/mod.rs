@@ -14,7 +14,7 @@
 //! 2. A pin with epoch `e` holds every item of its domain whose retire epoch is greater than `e`.
 //! 3. A retire epoch is taken after the item can no longer be found.
 //!
-//! A domain is a number below 255. Each thread has a line for each number, and nobody waits for a line of another number. A
+//! A domain is a number below 255. Each thread has a line for each number, and no thread waits for a line of another number. A
 //! store takes the number with the fewest users and gives it back when it is dropped. Stores beyond 255 share numbers; then
 //! they wait for each other's threads, and nothing else changes: whatever a pin of a number holds, it holds for all
 //! stores of it. It does not know what is protected, but for [`Published`], which needs to know how to drop it.

@@ -16,7 +16,7 @@ use crate::weave::{self, Mutex};
 /// See the module's text.
 pub struct Published<T> {
     domain: Domain,
-    /// Made by `Box::into_raw`. A pointer, since readers borrow what it points to: a box would claim that nobody does.
+    /// Made by `Box::into_raw`. A pointer, since readers borrow what it points to: a box would claim that none does.
     current: AtomicPtr<T>,
     /// Held by [`replace`](Self::replace) from its first read to the swap.
     replaced: Mutex<RetireList<Replaced<T>>>,

@@ -12,7 +12,7 @@
 //! 1. An item leaves the list in [`RetireList::next_elapsed`], once, or is dropped with the list, whose owner lets no reader
 //!    outlive it.
 //! 2. It leaves when every pin of the list's domain that had begun before the seal has ended. A thread that reclaims while
-//!    it is pinned waits for nobody: it gets what its own pin does not hold.
+//!    it is pinned does not wait: it gets what its own pin does not hold.
 //! 3. Batches are sealed in order, so that the first one that is held holds up none that is not.
 //! 4. Only `reserve` and `retire` ask for memory. What was retired is sealed and reclaimed without.
 //!

@@ -1,20 +1,20 @@
-//! Where chunks live: one reservation of memory, handed out as runs of buckets.
+//! The allocator of chunks: one reservation of address space, allocated as runs of buckets (lines of 64 bytes).
 //!
-//! A run that is given back is joined with its free neighbours, and taken from the list of the shortest length that
-//! fits; long runs share one list, of which the first that fits is taken. Since the skewed hash keeps chunks of all
-//! sizes about at all times, little lies idle. Behind the first two mebibytes the memory is in huge pages: a miss in a
-//! large index costs a third less with them. It does not know what buckets hold.
+//! A run that is freed is joined with its free neighbours. An allocation takes a run from the free list of the shortest
+//! length that fits; long runs share one list, and the first that fits is taken. The skewed hash keeps chunks of all
+//! sizes in use at all times, so little memory stays free. After the first two mebibytes the memory is in huge pages: a
+//! cache miss in a large index costs a third less with them. It does not know what buckets hold.
 //!
-//! A free run says in its own lines what it is, so that giving back and taking cost the same few steps however many
-//! there are (boundary tags: Knuth, The Art of Computer Programming, 2.5):
+//! A free run describes itself in its own lines, so that freeing and allocating take a constant number of steps
+//! (boundary tags: Knuth, The Art of Computer Programming, 2.5):
 //!
 //! | word of 32 bits | in the first line of a free run | in the last |
 //! |---|---|---|
 //! | 0 | lines of the run | |
-//! | 1, 2 | the runs before and behind in the list of its length, 0: none | |
+//! | 1, 2 | the previous and the next run in the list of its length, 0: none | |
 //! | 3 | | the first line |
 //!
-//! One bit a line, beside, says whether the line is the first or last of a free run.
+//! A separate bit for each line states whether the line is the first or last of a free run.
 
 #![expect(unsafe_code, reason = "buckets in raw memory")]
 
@@ -37,8 +37,8 @@ const BATCH_SHARE: u64 = 64;
 /// Runs of so many lines or more share a list.
 const LONG: usize = 128;
 const LEN: usize = 0;
-const BEFORE: usize = 1;
-const BEHIND: usize = 2;
+const PREVIOUS: usize = 1;
+const NEXT: usize = 2;
 const FIRST: usize = 3;
 
 pub(super) struct Arena {
@@ -111,7 +111,7 @@ impl Arena {
         if let Some(line) = self.reuse(&mut state, lines) {
             drop(state);
             let at = self.memory.at(u64::from(line) * 64);
-            // SAFETY: a run of lines of the reservation that nobody else has; zeros are empty buckets.
+            // SAFETY: a run of lines of the reservation that no other thread has; zeros are empty buckets.
             unsafe { at.write_bytes(0, lines as usize * 64) };
             return Ok(line);
         }
@@ -158,7 +158,7 @@ impl Arena {
         };
         let mut line = state.lists.first[list];
         while line != 0 && self.word(line, LEN).load(Ordering::Relaxed) < lines {
-            line = self.word(line, BEHIND).load(Ordering::Relaxed);
+            line = self.word(line, NEXT).load(Ordering::Relaxed);
         }
         if line == 0 {
             return None;
@@ -185,16 +185,16 @@ impl Arena {
     /// Notes a free run.
     fn insert(&self, lists: &mut Lists, (line, len): Run) {
         let list = (len as usize).min(LONG);
-        let behind = std::mem::replace(&mut lists.first[list], line);
+        let next = std::mem::replace(&mut lists.first[list], line);
         if list < LONG {
             lists.filled |= 1 << list;
         }
-        if behind != 0 {
-            self.word(behind, BEFORE).store(line, Ordering::Relaxed);
+        if next != 0 {
+            self.word(next, PREVIOUS).store(line, Ordering::Relaxed);
         }
         self.word(line, LEN).store(len, Ordering::Relaxed);
-        self.word(line, BEFORE).store(0, Ordering::Relaxed);
-        self.word(line, BEHIND).store(behind, Ordering::Relaxed);
+        self.word(line, PREVIOUS).store(0, Ordering::Relaxed);
+        self.word(line, NEXT).store(next, Ordering::Relaxed);
         let last = line + len - 1;
         self.word(last, FIRST).store(line, Ordering::Relaxed);
         self.set_edge(line, true);
@@ -204,16 +204,16 @@ impl Arena {
     /// Forgets the free run that begins at `line`; its length.
     fn remove(&self, lists: &mut Lists, line: u32) -> u32 {
         let read = |word| self.word(line, word).load(Ordering::Relaxed);
-        let (len, before, behind) = (read(LEN), read(BEFORE), read(BEHIND));
+        let (len, before, next) = (read(LEN), read(PREVIOUS), read(NEXT));
         let list = (len as usize).min(LONG);
-        if behind != 0 {
-            self.word(behind, BEFORE).store(before, Ordering::Relaxed);
+        if next != 0 {
+            self.word(next, PREVIOUS).store(before, Ordering::Relaxed);
         }
         if before != 0 {
-            self.word(before, BEHIND).store(behind, Ordering::Relaxed);
+            self.word(before, NEXT).store(next, Ordering::Relaxed);
         } else {
-            lists.first[list] = behind;
-            if behind == 0 && list < LONG {
+            lists.first[list] = next;
+            if next == 0 && list < LONG {
                 lists.filled &= !(1 << list);
             }
         }
@@ -226,8 +226,8 @@ impl Arena {
     #[expect(clippy::cast_ptr_alignment, reason = "a line begins at 64 bytes")]
     fn word(&self, line: u32, word: usize) -> &AtomicU32 {
         let at = u64::from(line) * 64 + word as u64 * 4;
-        // SAFETY: only lines below `end` are asked for, all within the reservation; nobody but who holds the lock of the
-        // state looks at a free line, and buckets are atomics as well.
+        // SAFETY: only lines below `end` are accessed, all within the reservation; only the holder of the lock of the
+        // state accesses a free line, and buckets are atomics as well.
         unsafe { &*self.memory.at(at).cast::<AtomicU32>() }
     }
 
@@ -271,12 +271,12 @@ mod tests {
             while line != 0 {
                 let read = |word| arena.word(line, word).load(Ordering::Relaxed);
                 let len = read(LEN);
-                assert_eq!((list, before), ((len as usize).min(LONG), read(BEFORE)));
+                assert_eq!((list, before), ((len as usize).min(LONG), read(PREVIOUS)));
                 assert!(arena.is_edge(line) && arena.is_edge(line + len - 1));
                 let last = arena.word(line + len - 1, FIRST);
                 assert_eq!(last.load(Ordering::Relaxed), line);
                 runs.push((line, len));
-                (before, line) = (line, read(BEHIND));
+                (before, line) = (line, read(NEXT));
             }
         }
         runs.sort_unstable();

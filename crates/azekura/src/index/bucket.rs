@@ -1,8 +1,8 @@
 //! One cache line: a lock, and seven entries.
 //!
-//! The lock is one byte; who must wait spins a little and then parks outside the bucket, and is woken in
-//! fair order (the parking lot's). The other header bytes change under the lock only. Entries are read
-//! by anybody at any time. It does not know its neighbours, nor what an entry points to.
+//! The lock is one byte; a thread that must wait spins for a short time and then parks outside the bucket, and is woken
+//! in fair order (the parking lot's). The other header bytes change under the lock only. Any thread may read entries at
+//! any time. A bucket does not know its neighbours, nor what an entry points to.
 
 #![expect(unsafe_code, reason = "the parking lot's contract")]
 
@@ -31,13 +31,13 @@ const HANDED: UnparkToken = UnparkToken(1);
 #[derive(Debug)]
 pub(super) struct Bucket {
     state: AtomicU8,
-    /// How many buckets behind this one to look for entries whose home it is. Only grows.
-    reach: AtomicU8,
+    /// The maximum probe distance: entries whose home this is are at most so many buckets after it. Only grows.
+    distance_max: AtomicU8,
     /// The chunk has a successor.
     moved: AtomicU8,
     spare: u8,
-    /// A bit for the tags of the entries whose home this is and that stand behind it. Only grows.
-    behind: AtomicU32,
+    /// A filter of the tags of entries whose home this is and that are in a later bucket. Only grows.
+    overflow: AtomicU32,
     slots: [AtomicU64; SLOTS],
 }
 
@@ -155,27 +155,27 @@ impl Bucket {
     }
 
     #[inline(always)]
-    pub(super) fn reach(&self) -> u32 {
+    pub(super) fn distance_max(&self) -> u32 {
         weave::point();
-        u32::from(self.reach.load(Ordering::Acquire))
+        u32::from(self.distance_max.load(Ordering::Acquire))
     }
 
-    /// Whether an entry with this tag may stand behind its home, this bucket.
+    /// Whether an entry with this tag, whose home this is, may be in a later bucket.
     #[inline(always)]
-    pub(super) fn is_behind(&self, tag: u64) -> bool {
+    pub(super) fn may_overflow(&self, tag: u64) -> bool {
         weave::point();
-        self.behind.load(Ordering::Acquire) >> (tag % 32) & 1 != 0
+        self.overflow.load(Ordering::Acquire) >> (tag % 32) & 1 != 0
     }
 
-    /// An entry with this tag may now stand `distance` behind its home, this bucket, whose lock the caller holds.
+    /// An entry with this tag may now be `distance` buckets after its home, this bucket, whose lock the caller holds.
     #[inline(always)]
-    pub(super) fn extend_reach(&self, distance: u32, tag: u64) {
-        let behind = self.behind.load(Ordering::Relaxed) | 1 << (tag % 32);
+    pub(super) fn extend_distance(&self, distance: u32, tag: u64) {
+        let overflow = self.overflow.load(Ordering::Relaxed) | 1 << (tag % 32);
         weave::point();
-        self.behind.store(behind, Ordering::Release);
+        self.overflow.store(overflow, Ordering::Release);
         weave::point();
-        if distance > u32::from(self.reach.load(Ordering::Relaxed)) {
-            self.reach.store(distance as u8, Ordering::Release);
+        if distance > u32::from(self.distance_max.load(Ordering::Relaxed)) {
+            self.distance_max.store(distance as u8, Ordering::Release);
         }
     }
 
@@ -197,7 +197,7 @@ impl Bucket {
         Some(unsafe { self.slots.get_unchecked(matches.trailing_zeros() as usize) })
     }
 
-    /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.
+    /// A bit for each entry with this tag; for tag 0 also for free slots, so check the address.
     #[inline(always)]
     pub(super) fn matches(&self, tag: u64) -> u32 {
         weave::point();
@@ -222,8 +222,9 @@ impl Bucket {
     }
 
     /// The same in 24 instructions instead of 100, so that the processor sees further ahead. Two entries a
-    /// load; their tags stand in the upper half of each, behind eight bits of place. The header is not loaded: who has
-    /// just locked the bucket stored one byte of it, and a wider load would wait until that store has left the processor.
+    /// load; their tags stand in the upper half of each, after eight bits of address. The header is not loaded: a
+    /// thread that has just locked the bucket stored one byte of it, and a wider load would wait until that store has left
+    /// the processor.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     fn matches_by_four_loads(&self, tag: u64) -> u32 {
@@ -269,10 +270,10 @@ impl Bucket {
         (found & 0xff) >> 1
     }
 
-    /// Reserves a free slot: the first, unless somebody is quicker.
+    /// Reserves a free slot: the first, unless another thread is quicker.
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<&AtomicU64> {
-        // No loop in the common case: where it ends is what no processor can foretell.
+        // No loop in the common case: a processor cannot predict where it ends.
         weave::point();
         let slot = self.free()?;
         weave::point();
@@ -360,13 +361,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_looking_agree() {
+    fn both_ways_of_matching_agree() {
         let bucket = Bucket {
             state: AtomicU8::new(3),
-            reach: AtomicU8::new(200),
+            distance_max: AtomicU8::new(200),
             moved: AtomicU8::new(1),
             spare: 255,
-            behind: AtomicU32::new(u32::MAX),
+            overflow: AtomicU32::new(u32::MAX),
             slots: [const { AtomicU64::new(0) }; SLOTS],
         };
         let mut state = 1u64;

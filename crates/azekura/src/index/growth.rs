@@ -1,29 +1,29 @@
 //! Growth: chunks that get more buckets, or become two, and the directory that doubles.
 //!
 //! The old chunk is locked as a whole, copied, and left as it is; what was built is published before `moved` is set. On an
-//! error everything stays as it was. Who needs room, and for what, is the caller's.
+//! error everything stays as it was. It does not know why the caller needs room.
 
 use std::sync::atomic::Ordering;
 
 use super::hash::{self, ADDRESS_BITS, Hash};
 use super::shape::{self, Chunk};
-use super::{COLD, Directory, Index};
+use super::{Directory, Index, NOT_LOADED};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::weave;
 
 impl Index {
-    /// Makes room where a claim failed: brings a cold stripe in, makes a first chunk, or grows the chunk that
-    /// `seen` says. Does nothing if somebody else already did. No bucket may be locked by the caller.
+    /// Makes room where a claim failed: loads the partition, makes a first chunk, or grows the chunk of the word `seen`.
+    /// Does nothing if another thread already did. The caller holds no bucket's lock.
     pub fn grow(&self, hash: Hash, seen: u64) -> Result<()> {
         let pin = &self.domain.pin();
-        let _growth = self.growth[hash.stripe() % 64].lock();
+        let _growth = self.growth[hash.partition() % 64].lock();
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word != seen {
             return Ok(());
         }
-        if word & COLD != 0 {
-            return self.bring_in(hash.stripe());
+        if word & NOT_LOADED != 0 {
+            return self.load_partition(hash.partition());
         }
         if word == 0 {
             let chunk = Chunk::take(&self.arena, shape::LADDER[0])?;
@@ -86,8 +86,8 @@ impl Index {
         done
     }
 
-    /// Builds them, each with the smallest hash of its prefix. Until all are published, the old chunk still answers for
-    /// the rest; so the second half is the first in the list.
+    /// Builds them, each with the smallest hash of its prefix. Until all are published, lookups of
+    /// the rest still find the old chunk; so the second half is the first in the list.
     fn build_chunks<'i>(
         &'i self,
         hash: Hash,
@@ -122,7 +122,7 @@ impl Index {
         self.build_chunks(Hash(first), deeper, lower, &zeros, built)
     }
 
-    /// Has the directory tell prefixes of so many bits apart.
+    /// Doubles the directory until it distinguishes prefixes of so many bits.
     fn deepen(&self, pin: &Pin, depth: u32) -> Result<()> {
         while self.directory.get(pin).depth < depth {
             let old = self.directory.get(pin);
@@ -137,8 +137,8 @@ impl Index {
         Ok(())
     }
 
-    /// Writes words of chunks (or that there is none), each for the prefix of its hash at its depth, where the directory says
-    /// `seen`. `false`, and nothing is written: it says something else, since everything was cleared meanwhile.
+    /// Writes words of chunks (or that there is none), each for the prefix of its hash at its depth, where the directory has
+    /// `seen`. `false`, and nothing is written: it has something else, since everything was cleared meanwhile.
     pub(super) fn publish(&self, seen: u64, words: &[(Hash, u32, u64)]) -> Result<bool> {
         let pin = &self.domain.pin();
         let _structure = self.structure.lock();

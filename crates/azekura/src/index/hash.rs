@@ -2,11 +2,11 @@
 //!
 //! | bits | from the top | use |
 //! |---|---|---|
-//! | 12 | 0 | the stripe: the unit that is loaded and checkpointed |
+//! | 12 | 0 | the partition: the unit that is loaded and checkpointed |
 //! | 24 | 12 | the tag: stored in the entry |
 //! | 28 | 36 | not stored |
 //!
-//! The upper 36 bits are known of every entry without looking at its record: enough to grow chunks and to
+//! The upper 36 bits are known of every entry without reading its record: enough to grow chunks and to
 //! split them, up to some hundred billion records. Which bits choose the chunk moves with its depth.
 //!
 //! Skew: a uniform hash `u` in [0, 1) becomes `u + k u (1 - u)`, which is monotone and makes the mass of
@@ -15,15 +15,15 @@
 
 use rapidhash::v3::RapidSecrets;
 
-/// Bits that choose the stripe.
-pub const STRIPE_BITS: u32 = 12;
-/// How many stripes there are.
-pub const STRIPES: usize = 1 << STRIPE_BITS;
+/// Bits that choose the partition.
+pub const PARTITION_BITS: u32 = 12;
+/// How many partitions there are.
+pub const PARTITIONS: usize = 1 << PARTITION_BITS;
 /// Bits of hash in an entry.
 pub const TAG_BITS: u32 = 24;
 /// Bits of an entry's hash that are known.
-pub const KNOWN_BITS: u32 = STRIPE_BITS + TAG_BITS;
-/// Bits of place in an entry.
+pub const KNOWN_BITS: u32 = PARTITION_BITS + TAG_BITS;
+/// Bits of address in an entry.
 pub const ADDRESS_BITS: u32 = 64 - TAG_BITS;
 
 /// A skewed hash.
@@ -47,15 +47,15 @@ impl Hash {
         Self::of(uniform)
     }
 
-    /// The smallest hash of a stripe.
-    pub fn first_of(stripe: usize) -> Self {
-        Self((stripe as u64) << (64 - STRIPE_BITS))
+    /// The smallest hash of a partition.
+    pub fn first_of(partition: usize) -> Self {
+        Self((partition as u64) << (64 - PARTITION_BITS))
     }
 
-    /// Which stripe it belongs to.
+    /// Which partition it belongs to.
     #[inline(always)]
-    pub fn stripe(self) -> usize {
-        (self.0 >> (64 - STRIPE_BITS)) as usize
+    pub fn partition(self) -> usize {
+        (self.0 >> (64 - PARTITION_BITS)) as usize
     }
 
     /// The bits stored in its entry.
@@ -70,7 +70,7 @@ impl Hash {
         self.0 >> (64 - KNOWN_BITS)
     }
 
-    /// The smallest hash behind all that share its first `depth` bits.
+    /// The smallest hash after all that share its first `depth` bits.
     pub fn next_prefix(self, depth: u32) -> Option<Self> {
         let prefix = self.0 >> (64 - depth);
         let next = prefix + 1;
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn prefixes_follow_one_another_and_end() {
-        let hash = Hash::first_of(STRIPES - 1);
+        let hash = Hash::first_of(PARTITIONS - 1);
         assert_eq!(hash.next_prefix(12), None);
         assert_eq!(Hash(0).next_prefix(12), Some(Hash::first_of(1)));
         assert!(
             hash.next_prefix(13)
-                .is_some_and(|next| next.stripe() == STRIPES - 1)
+                .is_some_and(|next| next.partition() == PARTITIONS - 1)
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Buckets that are locked for an update: one or several, on the slow path or the fast one.
 //!
 //! Several are locked by rising address, so that threads cannot wait in a circle. A thread that gets a lock checks whether the
-//! chunk has a successor meanwhile. It does not know how a chunk grows, nor what stands at a place.
+//! chunk has a successor meanwhile. It does not know how a chunk grows, nor what is at an address.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::bucket::EMPTY;
 use super::hash::Hash;
 use super::shape::Run;
-use super::{COLD, Index, Place, entry, place_of};
+use super::{Index, NOT_LOADED, Place, entry, place_of};
 use crate::epoch::Pin;
 use crate::error::Result;
 use crate::room;
@@ -26,12 +26,12 @@ impl Index {
         }
     }
 
-    /// Finds the bucket of `hash` and asks the CPU for it, so that it comes while the caller does something else; `None`
-    /// if it is not in memory.
+    /// Finds the bucket of `hash` and prefetches it, so that it arrives while the caller does something else; `None`
+    /// if its partition is not loaded.
     #[inline(always)]
     pub fn prefetch_home<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Option<Prefetched<'i>> {
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-        if word.wrapping_sub(1) >= COLD - 1 {
+        if word.wrapping_sub(1) >= NOT_LOADED - 1 {
             return None;
         }
         let home = self.home(word, hash);
@@ -44,7 +44,7 @@ impl Index {
     pub fn lock<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Result<Locked<'i>> {
         loop {
             let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-            if word & COLD != 0 || word == 0 {
+            if word & NOT_LOADED != 0 || word == 0 {
                 self.grow(hash, word)?;
                 continue;
             }
@@ -62,7 +62,7 @@ impl Index {
         }
     }
 
-    /// Locks the bucket of `hash` and looks with `present` for the record; where there is none, a slot is claimed. Grows
+    /// Locks the bucket of `hash` and looks up the record with `present`; where there is none, a slot is claimed. Grows
     /// the chunk as far as that takes. Errors: of `present`; `Full`, and then nothing is claimed.
     #[inline(always)]
     pub fn lock_to_put<'i, P>(
@@ -83,7 +83,7 @@ impl Index {
         }
     }
 
-    /// As [`lock_to_put`](Self::lock_to_put), for many: `present` is told which of `hashes` it looks for.
+    /// As [`lock_to_put`](Self::lock_to_put), for many: `present` gets the index of the hash in `hashes`.
     pub fn lock_many_to_put<'i, P>(
         &'i self,
         pin: &'i Pin,
@@ -116,7 +116,7 @@ impl Index {
             let mut places = room::vec(hashes.len())?;
             for (at, hash) in hashes.iter().enumerate() {
                 let word = self.directory.get(pin).slot(*hash).load(Ordering::Acquire);
-                if word & COLD != 0 || word == 0 {
+                if word & NOT_LOADED != 0 || word == 0 {
                     self.grow(*hash, word)?;
                     continue 'again;
                 }
@@ -156,7 +156,7 @@ impl Index {
 pub struct Slot<'i>(pub(super) &'i AtomicU64);
 
 impl Slot<'_> {
-    /// The place in it. Of a slot that is free or only claimed, a place where nothing stands.
+    /// The address in it. Of a slot that is free or only claimed, an address that no record has.
     #[inline(always)]
     pub fn place(self) -> Place {
         weave::point();
@@ -171,7 +171,7 @@ impl Slot<'_> {
     }
 }
 
-/// The bucket of a hash, of which the CPU was asked for the cache line; not locked yet.
+/// The bucket of a hash, with its cache line prefetched; not locked yet.
 pub struct Prefetched<'i>(Home<'i>);
 
 impl<'i> Prefetched<'i> {
@@ -198,7 +198,7 @@ impl<'i> Home<'i> {
     /// The first slot that may be of the hash; `None`: there is none, in this bucket or past it.
     #[inline(always)]
     pub fn probe(&self) -> Option<Slot<'i>> {
-        self.run.glance(self.hash.tag())
+        self.run.probe(self.hash.tag())
     }
 
     /// Takes a free slot, if there is one, for the caller to [`replace`](Self::replace) or [`remove`](Self::remove).
@@ -260,7 +260,7 @@ impl<'i> Deref for Locked<'i> {
 }
 
 impl<'i> Locked<'i> {
-    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
+    /// Calls `probe` with each address that may have the hash, as [`Index::find`] does.
     pub fn find<T>(
         &self,
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
@@ -270,7 +270,7 @@ impl<'i> Locked<'i> {
         })
     }
 
-    /// Takes a free slot for this hash, which is given back when this is dropped. `false`: there is none; let go of all
+    /// Takes a free slot for this hash, which is given back when this is dropped. `false`: there is none; release all
     /// locks, [`Index::grow`] with [`Locked::seen`], and begin again.
     #[inline(always)]
     pub fn claim(&mut self) -> bool {
@@ -292,7 +292,7 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// What the directory said when this was locked.
+    /// The word of the directory when this was locked.
     pub fn seen(&self) -> u64 {
         self.word
     }

@@ -1,35 +1,34 @@
 //! The hash index: from a hash to the addresses of the records that may have it.
 //!
-//! Entries of eight bytes - 24 bits of hash and 40 bits of address - stand in buckets of one cache line, buckets
-//! in chunks, chunks in a directory that is extended as they split. A lookup costs one cache miss for the
-//! bucket; the record it points to is the caller's second. A miss costs only the bucket.
+//! An entry has eight bytes: 24 bits of hash and 40 bits of address. Seven entries form a bucket (one cache line),
+//! buckets form chunks, and a directory of chunks doubles as chunks split (extendible hashing). A lookup costs one cache
+//! miss for the bucket; reading the record costs the caller a second one. A lookup of an absent key costs the bucket only.
 //!
 //! ```text
-//!   hash (64 bits, skewed)   | stripe 12 | . . . tag 24 . . . | rest, not stored |
-//!                            |<-- depth of the chunk -->| which bucket of it     |
+//!   hash (64 bits, skewed)   | partition 12 | . . . tag 24 . . . | rest, not stored |
+//!                            |<-- depth of the chunk -->| which bucket in it     |
 //!
 //!   directory   [ c0 | c0 | c1 | c2 ]      slots of 8 bytes; a chunk of less depth fills several
 //!                  |________|     `----------> chunk: n buckets and two spare ones
-//!                                               [ lock reach moved behind | e e e e e e e ] x (n + 2)
+//!                                               [ lock, distance, moved, overflow | e e e e e e e ] x (n + 2)
 //! ```
 //!
-//! The order of hashes is the order of chunks, of buckets, and so of a scan; a place in it survives growth.
-//! Chunks grow by the square root of two at a time, and above `shape::LADDER`'s end split in two; each growth
-//! moves a few hundred entries and stops nobody but writers of that chunk. The hash is skewed first
-//! (`hash`), so that chunks do not all grow at once: growth is spread evenly over time, and so is the room it
-//! needs (idea: Martin's spiral storage, 1979).
+//! Chunks and buckets are in hash order, so a scan runs in hash order, and a position in it stays valid when chunks grow.
+//! A chunk grows by the square root of two at a time, and splits in two past the last size of `shape::LADDER`; one growth
+//! moves a few hundred entries and blocks only writers of that chunk. The hash is skewed first (`hash`), so that chunks do
+//! not all grow at once: growth, and the memory it needs, spreads evenly over time (idea: Martin's spiral storage, 1979).
 //!
 //! Invariants:
-//! 1. An entry stands in its home bucket or at most `reach` buckets behind it; then `behind`, a filter of 32 bits,
-//!    has its tag. Both are in the home, so that a miss seldom looks further.
-//! 2. An entry does not move within a chunk. A grown chunk is left unchanged until nobody looks at it.
-//!    Hence readers need no lock and no second look: what they see was true at a moment of their call.
-//! 3. All changes to the entries of a home bucket are made under its lock. An empty slot is claimed by
-//!    compare-and-swap, since neighbours' homes may want it too.
+//! 1. An entry is in its home bucket or at most `distance_max` buckets after it (the maximum probe distance); then
+//!    `overflow`, a filter of 32 bits, has its tag. Both are in the home, so a lookup of an absent key seldom reads further.
+//! 2. An entry does not move within a chunk. A chunk that grew is left unchanged until no reader can have it.
+//!    Hence readers need neither a lock nor a second lookup: what they see was true at a moment of their call.
+//! 3. Entries of a home bucket change under its lock only. An empty slot is claimed by compare-and-swap, since
+//!    entries of the homes before it may overflow into it.
 //! 4. `moved` is set under the locks of the whole chunk, after its successor is in the directory.
 //!
-//! Lock order: a stripe's growth lock; buckets by rising address; structure; arena. Growth begins with no
-//! bucket locked. The index does not know records, logs or files; a [`Source`] brings in cold stripes.
+//! Lock order: a partition's growth lock; buckets by rising address; structure; arena. Growth begins with no
+//! bucket locked. The index does not know records, logs or files; a [`Source`] loads partitions that are not in memory.
 
 mod arena;
 mod bucket;
@@ -47,26 +46,26 @@ use crate::room;
 use crate::weave::{self, Mutex};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
-use hash::{ADDRESS_BITS, Hash, STRIPE_BITS, STRIPES};
+use hash::{ADDRESS_BITS, Hash, PARTITION_BITS, PARTITIONS};
 pub use locked::{Home, Locked, LockedHome, Prefetched, Slot};
 use shape::{Chunk, SPARE};
 
-/// Where a record stands, as the caller numbers places: 40 bits, not zero and not all ones.
+/// The address of a record, in the caller's numbering: 40 bits, not zero and not all ones.
 pub type Place = u64;
 
-/// Brings in stripes that are not in memory.
+/// Loads partitions that are not in memory.
 pub trait Source: Send + Sync {
-    /// All entries of `stripe` ([`entry`]), in any order. Called by whichever thread needs it first, one at a time. An
-    /// error is handed to that thread, and the stripe stays cold: until it is loaded, each call answers the same.
-    fn load(&self, stripe: usize) -> Result<Vec<u64>>;
+    /// All entries of `partition` ([`entry`]), in any order. The first thread that needs it calls this, one thread at a time. An
+    /// error is returned to that thread, and the partition stays not loaded: until it is, each call returns the same.
+    fn load(&self, partition: usize) -> Result<Vec<u64>>;
 
-    /// What `load` answered last is in memory; `stripe` is not asked for again.
-    fn loaded(&self, stripe: usize) {
-        let _ = stripe;
+    /// What `load` returned last is in memory; `partition` is not loaded again.
+    fn loaded(&self, partition: usize) {
+        let _ = partition;
     }
 }
 
-/// An entry as a stripe is captured and loaded: tag and place.
+/// An entry as a partition is captured and loaded: tag and place.
 #[inline(always)]
 pub fn entry(hash: Hash, place: Place) -> u64 {
     hash.tag() << ADDRESS_BITS | place
@@ -78,8 +77,8 @@ pub fn place_of(entry: u64) -> Place {
     entry & ((1 << ADDRESS_BITS) - 1)
 }
 
-/// A directory slot whose stripe is not in memory.
-const COLD: u64 = 1 << 63;
+/// The word of a directory slot whose partition is not loaded.
+const NOT_LOADED: u64 = 1 << 63;
 
 struct Directory {
     depth: u32,
@@ -96,7 +95,7 @@ impl Directory {
     }
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "on the way of every lookup")]
+    #[expect(unsafe_code, reason = "every lookup runs it")]
     fn slot(&self, hash: Hash) -> &AtomicU64 {
         let at = (hash.0 >> (64 - self.depth)) as usize;
         debug_assert!(at < self.slots.len());
@@ -112,7 +111,7 @@ impl Directory {
     }
 }
 
-/// See the module's text.
+/// The index; the module documentation describes it.
 pub struct Index {
     domain: Domain,
     /// Replaced under `structure` when it doubles.
@@ -120,11 +119,11 @@ pub struct Index {
     arena: Arena,
     /// Publishing chunks and doubling the directory.
     structure: Mutex<()>,
-    /// One thread grows chunks of a stripe; several stripes share a lock.
+    /// One thread grows chunks of a partition; several partitions share a lock.
     growth: [Mutex<()>; 64],
-    /// Whether a stripe changed since it was captured. Written by appenders, cleared by capture, which waits
+    /// Whether a partition changed since it was captured. Written by appenders, cleared by capture, which waits
     /// for appends under way in between.
-    dirty: Box<[AtomicU8; STRIPES]>,
+    dirty: Box<[AtomicU8; PARTITIONS]>,
     source: Option<Arc<dyn Source>>,
 }
 
@@ -136,14 +135,14 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// The room that [`Index::clear`] needs, so that it cannot fail.
+/// The memory that [`Index::clear`] needs, allocated before, so that it cannot fail.
 pub struct Blank(Directory, Vec<u64>);
 
 impl Blank {
-    /// Takes the room. Errors: `Full`.
+    /// Allocates it. Errors: `Full`.
     pub fn new() -> Result<Self> {
         Ok(Self(
-            Directory::new(STRIPE_BITS)?,
+            Directory::new(PARTITION_BITS)?,
             room::vec(shape::ENTRIES_MAX)?,
         ))
     }
@@ -158,16 +157,16 @@ impl Index {
         Self::build(domain, None)
     }
 
-    /// An index whose every stripe is cold: `source` brings it in when it is first needed.
-    pub fn cold(domain: &Domain, source: Arc<dyn Source>) -> Result<Self> {
+    /// An index with no partition loaded: `source` loads each when a call first needs it.
+    pub fn unloaded(domain: &Domain, source: Arc<dyn Source>) -> Result<Self> {
         Self::build(domain, Some(source))
     }
 
     fn build(domain: &Domain, source: Option<Arc<dyn Source>>) -> Result<Self> {
-        let directory = Directory::new(STRIPE_BITS)?;
+        let directory = Directory::new(PARTITION_BITS)?;
         if source.is_some() {
             for slot in &directory.slots {
-                slot.store(COLD, Ordering::Relaxed);
+                slot.store(NOT_LOADED, Ordering::Relaxed);
             }
         }
         Ok(Self {
@@ -176,7 +175,7 @@ impl Index {
             directory: Published::new(domain.clone(), directory),
             structure: Mutex::default(),
             growth: [const { Mutex::new(()) }; 64],
-            dirty: Box::new([const { AtomicU8::new(0) }; STRIPES]),
+            dirty: Box::new([const { AtomicU8::new(0) }; PARTITIONS]),
             source,
         })
     }
@@ -198,33 +197,33 @@ impl Index {
         Chunk::of(&self.arena, word)
     }
 
-    /// Asks the CPU for the bucket of `hash`.
+    /// Prefetches the bucket of `hash`.
     #[inline(always)]
     pub fn prefetch(&self, pin: &Pin, hash: Hash) {
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-        if word & COLD == 0 && word != 0 {
+        if word & NOT_LOADED == 0 && word != 0 {
             let chunk = self.chunk(word);
             chunk.prefetch(chunk.home(hash));
         }
     }
 
-    /// What one look tells of `hash`. One cache miss (rarely two), no lock.
+    /// The address of the first entry that may be of `hash`. One cache miss (rarely two), no lock.
     #[inline(always)]
-    pub fn glance(&self, pin: &Pin, hash: Hash) -> Glance {
+    pub fn probe(&self, pin: &Pin, hash: Hash) -> Probed {
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-        if word.wrapping_sub(1) >= COLD - 1 {
-            return Glance::Cold;
+        if word.wrapping_sub(1) >= NOT_LOADED - 1 {
+            return Probed::NotLoaded;
         }
-        match self.chunk(word).run(hash).glance(hash.tag()) {
-            None => Glance::Absent,
-            Some(slot) => Glance::At(slot.place()),
+        match self.chunk(word).run(hash).probe(hash.tag()) {
+            None => Probed::Absent,
+            Some(slot) => Probed::At(slot.place()),
         }
     }
 
-    /// Offers the places that may hold `hash` to `probe` until it answers with something.
+    /// Calls `probe` with each address that may have `hash` until it returns `Some`.
     ///
     /// One cache miss (rarely two). Stores nothing, takes no lock. Errors: those of `probe`, and of the
-    /// source if the stripe is cold.
+    /// source if the partition is not loaded.
     #[inline(always)]
     pub fn find<T>(
         &self,
@@ -233,8 +232,8 @@ impl Index {
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let mut word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-        if word & COLD != 0 {
-            self.warm(hash.stripe())?;
+        if word & NOT_LOADED != 0 {
+            self.load(hash.partition())?;
             word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         }
         if word == 0 {
@@ -244,75 +243,75 @@ impl Index {
         run.search(hash.tag(), |_, place| probe(place))
     }
 
-    /// Brings a stripe into memory, if it is not.
+    /// Loads a partition, if it is not in memory.
     #[cold]
-    pub fn warm(&self, stripe: usize) -> Result<()> {
+    pub fn load(&self, partition: usize) -> Result<()> {
         let pin = &self.domain.pin();
-        let hash = Hash::first_of(stripe);
+        let hash = Hash::first_of(partition);
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
-        if word & COLD != 0 {
+        if word & NOT_LOADED != 0 {
             self.grow(hash, word)
         } else {
             Ok(())
         }
     }
 
-    fn bring_in(&self, stripe: usize) -> Result<()> {
+    fn load_partition(&self, partition: usize) -> Result<()> {
         let Some(source) = &self.source else {
-            unreachable!("only an index with a source has cold stripes")
+            unreachable!("only an index with a source has partitions to load")
         };
-        let entries = source.load(stripe)?;
-        let hash = Hash::first_of(stripe);
+        let entries = source.load(partition)?;
+        let hash = Hash::first_of(partition);
         let is_published = if entries.is_empty() {
-            self.publish(COLD, &[(hash, STRIPE_BITS, 0)])?
+            self.publish(NOT_LOADED, &[(hash, PARTITION_BITS, 0)])?
         } else {
             let buckets = shape::fitting(entries.len());
-            self.rebuild(hash, STRIPE_BITS, COLD, buckets, &entries)?
+            self.rebuild(hash, PARTITION_BITS, NOT_LOADED, buckets, &entries)?
         };
-        // If not, all was cleared meanwhile, and the stripe is in memory, empty.
+        // If not, all was cleared meanwhile, and the partition is in memory, empty.
         if is_published {
-            source.loaded(stripe);
+            source.loaded(partition);
         }
         Ok(())
     }
 
-    /// Whether a stripe is in memory.
-    pub fn is_warm(&self, stripe: usize) -> bool {
+    /// Whether a partition is in memory.
+    pub fn is_loaded(&self, partition: usize) -> bool {
         let pin = &self.domain.pin();
         self.directory
             .get(pin)
-            .slot(Hash::first_of(stripe))
+            .slot(Hash::first_of(partition))
             .load(Ordering::Acquire)
-            & COLD
+            & NOT_LOADED
             == 0
     }
 
     #[inline(always)]
     fn touch(&self, hash: Hash) {
-        let dirty = &self.dirty[hash.stripe()];
+        let dirty = &self.dirty[hash.partition()];
         if dirty.load(Ordering::Relaxed) == 0 {
             dirty.store(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes the marks of all changed stripes; the caller then waits for appends under way, and captures.
+    /// Takes the marks of all changed partitions; the caller then waits for appends under way, and captures.
     pub fn take_dirty(&self) -> Vec<usize> {
-        (0..STRIPES)
+        (0..PARTITIONS)
             .filter(|s| self.dirty[*s].swap(0, Ordering::AcqRel) != 0)
             .collect()
     }
 
-    /// Marks a stripe as changed (a capture of it could not be kept).
-    pub fn mark_dirty(&self, stripe: usize) {
-        self.dirty[stripe].store(1, Ordering::Relaxed);
+    /// Marks a partition as changed (a capture of it could not be kept).
+    pub fn mark_dirty(&self, partition: usize) {
+        self.dirty[partition].store(1, Ordering::Relaxed);
     }
 
-    /// All entries of a warm stripe, in hash order of their buckets. Each entry is one that stood there at
+    /// Appends all entries of a loaded partition to `out`, in hash order of their buckets. Each entry was there at
     /// some moment of the call.
-    pub fn capture(&self, stripe: usize, out: &mut Vec<u64>) {
+    pub fn capture(&self, partition: usize, out: &mut Vec<u64>) {
         let pin = &self.domain.pin();
-        let _growth = self.growth[stripe % 64].lock();
-        let mut hash = Hash::first_of(stripe);
+        let _growth = self.growth[partition % 64].lock();
+        let mut hash = Hash::first_of(partition);
         loop {
             let directory = self.directory.get(pin);
             let word = directory.slot(hash).load(Ordering::Acquire);
@@ -325,7 +324,7 @@ impl Index {
                 self.chunk(word).collect(out);
             }
             match hash.next_prefix(depth) {
-                Some(next) if next.stripe() == stripe => hash = next,
+                Some(next) if next.partition() == partition => hash = next,
                 _ => return,
             }
         }
@@ -333,7 +332,7 @@ impl Index {
 
     /// The entries of the chunk that `from` falls into, from `from` on.
     pub fn scan_chunk(&self, pin: &Pin, from: Hash) -> Result<Scanned> {
-        self.warm(from.stripe())?;
+        self.load(from.partition())?;
         let directory = self.directory.get(pin);
         let word = directory.slot(from).load(Ordering::Acquire);
         if word == 0 {
@@ -342,26 +341,26 @@ impl Index {
         let chunk = self.chunk(word);
         let mut entries = Vec::new();
         chunk.collect(&mut entries);
-        let stripe = (from.stripe() as u64) << (hash::KNOWN_BITS - STRIPE_BITS);
+        let partition = (from.partition() as u64) << (hash::KNOWN_BITS - PARTITION_BITS);
         let mut found: Vec<(u64, Place)> = room::vec(entries.len())?;
-        let known = |entry: u64| (stripe | entry >> ADDRESS_BITS, place_of(entry));
-        let behind = |(known, _): &(u64, Place)| *known >= from.known();
-        found.extend(entries.into_iter().map(known).filter(behind));
+        let known = |entry: u64| (partition | entry >> ADDRESS_BITS, place_of(entry));
+        let is_wanted = |(known, _): &(u64, Place)| *known >= from.known();
+        found.extend(entries.into_iter().map(known).filter(is_wanted));
         found.sort_unstable();
         Ok((found, from.next_prefix(chunk.depth())))
     }
 
-    /// Becomes `blank`, and then tells `forgotten` each place. The caller excludes all writers; readers see the old state
-    /// or the new.
+    /// Becomes `blank`, and then calls `forgotten` with each address. The caller excludes all writers; readers see the old
+    /// state or the new.
     pub fn clear(&self, blank: Blank, mut forgotten: Option<&mut dyn FnMut(Place)>) {
         let Blank(new, mut entries) = blank;
         let _structure = self.structure.lock();
-        // Not pinned: what is forgotten may be used again while the rest is told.
+        // Not pinned: what is forgotten may be reused while the rest is reported.
         let old = self.directory.swap(new);
         let mut before = 0;
         for slot in &old.slots {
             let word = slot.load(Ordering::Acquire);
-            if word != before && word != 0 && word & COLD == 0 {
+            if word != before && word != 0 && word & NOT_LOADED == 0 {
                 let chunk = self.chunk(word);
                 if let Some(forgotten) = &mut forgotten {
                     entries.clear();
@@ -380,15 +379,15 @@ impl Index {
     }
 }
 
-/// What one look tells of a hash.
+/// What [`Index::probe`] found of a hash.
 #[derive(Clone, Copy, Debug)]
-pub enum Glance {
-    /// The place of the first entry that may be of the hash. Others may follow.
+pub enum Probed {
+    /// The address of the first entry that may be of the hash. Others may follow.
     At(Place),
     /// There is none.
     Absent,
-    /// Its stripe is not in memory.
-    Cold,
+    /// Its partition is not in memory.
+    NotLoaded,
 }
 
 const _: () = assert!(SLOTS == 7 && SPARE == 2 && RESERVED != EMPTY);

@@ -1,11 +1,10 @@
 //! A chunk: neighbouring buckets that share a prefix of the hash, and how large chunks are.
 //!
-//! The bucket of a hash is its place in the chunk's range, scaled to the number of buckets, so buckets
-//! are in hash order whatever their number. An entry that finds its home full goes to one of the next
-//! seven; two spare buckets behind the last take what runs over. Filled this way, a chunk takes about
-//! 84 % of its slots before the first entry finds no room, and over its life is 71 % full: it grows by the
-//! square root of two, since with steps of a fifth the copying took as long as all else together. When a chunk
-//! grows, and who holds which lock, is the index's.
+//! The bucket of a hash is its position in the chunk's range, scaled to the number of buckets, so buckets
+//! are in hash order whatever their number. An entry whose home is full goes to one of the next seven buckets; two spare
+//! buckets after the last home take the overflow. Filled this way, a chunk uses about 84 % of its slots before the first
+//! entry does not fit, and over its life is 71 % full. It grows by the square root of two, since with steps of a fifth
+//! the copying took as long as all else together. The index decides when a chunk grows, and takes the locks.
 
 #![expect(unsafe_code, reason = "buckets in the arena")]
 
@@ -18,18 +17,18 @@ use super::{Place, Slot, place_of};
 use crate::error::Result;
 use crate::weave;
 
-/// How many buckets a chunk may have; above the last it splits. Where threads are interleaved, soon.
+/// How many buckets a chunk may have; above the last it splits. Under schedule exploration it is small, so that chunks split early.
 #[cfg(azekura_weave)]
 pub(super) const LADDER: [u32; 3] = [1, 2, 3];
 /// How many buckets a chunk may have; above the last it splits.
 #[cfg(not(azekura_weave))]
 pub(super) const LADDER: [u32; 14] = [1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 126];
 const LARGEST: usize = LADDER[LADDER.len() - 1] as usize;
-/// Buckets behind the last home.
+/// Buckets after the last home.
 pub(super) const SPARE: u32 = 2;
 /// Entries of a chunk, at most.
 pub(super) const ENTRIES_MAX: usize = (LARGEST + SPARE as usize) * SLOTS;
-/// How many buckets an entry may stand behind its home.
+/// How many buckets after its home an entry may be.
 const WINDOW: u32 = 7;
 
 /// The next larger size; `None`: split.
@@ -47,7 +46,7 @@ pub(super) fn fitting(count: usize) -> Option<u32> {
 
 /// Bits of a hash that no entry has.
 const UNKNOWN_BITS: u32 = 64 - KNOWN_BITS;
-const _: () = assert!(KNOWN_BITS - super::hash::STRIPE_BITS <= 32);
+const _: () = assert!(KNOWN_BITS - super::hash::PARTITION_BITS <= 32);
 /// The tag's bits of what is known of an entry.
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
@@ -148,7 +147,7 @@ impl<'a> Chunk<'a> {
         ((fraction * u64::from(self.buckets)) >> 32) as u32
     }
 
-    /// The home of `hash`, with what lies behind it.
+    /// The home of `hash`, with the buckets after it.
     #[inline(always)]
     pub(super) fn run(&self, hash: Hash) -> Run<'a> {
         self.run_at(self.home(hash))
@@ -158,7 +157,7 @@ impl<'a> Chunk<'a> {
     fn run_at(&self, home: u32) -> Run<'a> {
         Run {
             home: self.bucket(home),
-            behind: self.len() - 1 - home,
+            following: self.len() - 1 - home,
         }
     }
 
@@ -184,9 +183,9 @@ impl<'a> Chunk<'a> {
         entries
     }
 
-    /// Puts entries into a chunk nobody else sees: no atomic claims. `false`: they do not fit.
+    /// Puts entries into a chunk that no other thread sees: no atomic claims. `false`: they do not fit.
     pub(super) fn fill(&self, entries: &[u64]) -> bool {
-        // How many entries each bucket has: nothing to look for in the buckets.
+        // How many entries each bucket has, so that no bucket is searched.
         let mut taken = [0u8; LARGEST + SPARE as usize];
         entries.iter().all(|entry| {
             let home = self.home_of(entry >> ADDRESS_BITS);
@@ -201,55 +200,55 @@ impl<'a> Chunk<'a> {
             *taken += 1;
             if distance != 0 {
                 run.home
-                    .extend_reach(distance, *entry >> ADDRESS_BITS & TAG_MASK);
+                    .extend_distance(distance, *entry >> ADDRESS_BITS & TAG_MASK);
             }
             true
         })
     }
 }
 
-/// A home bucket and those behind it in its chunk, among which an entry may stand.
+/// A home bucket and the buckets after it in its chunk, among which an entry may be.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) home: &'a Bucket,
-    /// How many buckets of the chunk are behind it.
-    behind: u32,
+    /// How many buckets of the chunk follow it.
+    following: u32,
 }
 
 impl<'a> Run<'a> {
     #[inline(always)]
     fn window(&self) -> u32 {
-        WINDOW.min(self.behind)
+        WINDOW.min(self.following)
     }
 
     #[inline(always)]
     fn bucket(&self, distance: u32) -> &'a Bucket {
         debug_assert!(distance <= self.window());
-        // SAFETY: a home's reach, which bounds `distance`, is extended within the window of its chunk only.
-        unsafe { behind(self.home, distance) }
+        // SAFETY: a home's maximum probe distance, which bounds `distance`, is extended within the window of its chunk only.
+        unsafe { bucket_after(self.home, distance) }
     }
 
     /// The first slot whose entry has this tag (for tag 0 it may be a free one).
     #[inline(always)]
-    pub(super) fn glance(&self, tag: u64) -> Option<Slot<'a>> {
+    pub(super) fn probe(&self, tag: u64) -> Option<Slot<'a>> {
         match self.home.first(tag) {
             Some(slot) => Some(Slot(slot)),
-            None if !self.home.is_behind(tag) => None,
+            None if !self.home.may_overflow(tag) => None,
             None => {
-                // Under schedules a read of the reach is a yield point.
-                debug_assert!(cfg!(azekura_weave) || self.home.reach() <= self.window());
-                glance_behind(self.home, tag)
+                // Under schedule exploration a read of the distance is a yield point.
+                debug_assert!(cfg!(azekura_weave) || self.home.distance_max() <= self.window());
+                probe_overflow(self.home, tag)
             }
         }
     }
 
-    /// Offers the slots whose entries have this tag until `probe` answers with something.
+    /// Calls `probe` with each slot whose entry has this tag until it returns `Some`.
     pub(super) fn search<T>(
         &self,
         tag: u64,
         mut probe: impl FnMut(Slot<'a>, Place) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        for distance in 0..=self.home.reach() {
+        for distance in 0..=self.home.distance_max() {
             let bucket = self.bucket(distance);
             let mut matches = bucket.matches(tag);
             while matches != 0 {
@@ -273,41 +272,41 @@ impl<'a> Run<'a> {
     pub(super) fn claim(&self, tag: u64) -> Option<Slot<'a>> {
         match self.home.claim() {
             Some(slot) => Some(Slot(slot)),
-            None => claim_behind(self.home, self.window(), tag),
+            None => claim_overflow(self.home, self.window(), tag),
         }
     }
 }
 
-/// The bucket `distance` behind one in the same chunk.
+/// The bucket `distance` after one in the same chunk.
 ///
 /// # Safety
 /// - the chunk of `home` has `distance` more buckets after it.
 #[inline(always)]
-unsafe fn behind(home: &Bucket, distance: u32) -> &Bucket {
+unsafe fn bucket_after(home: &Bucket, distance: u32) -> &Bucket {
     debug_assert!(distance <= WINDOW, "a bucket past the window of its home");
     // SAFETY: that bucket is one of the chunk, by the contract, and a chunk is one run of buckets that live as long as the
     // arena.
     unsafe { &*std::ptr::from_ref(home).wrapping_add(distance as usize) }
 }
 
-/// The buckets behind the home: out of line, and with plain arguments, so that the way past it stays in
+/// Searches the buckets after the home: out of line, and with plain arguments, so that the common path stays in
 /// registers.
 #[inline(never)]
-fn glance_behind(home: &Bucket, tag: u64) -> Option<Slot<'_>> {
-    (1..=home.reach()).find_map(|distance| {
-        // SAFETY: a home's reach is extended within the window of its chunk only: by `claim_behind` and `Chunk::fill`.
-        let bucket = unsafe { behind(home, distance) };
+fn probe_overflow(home: &Bucket, tag: u64) -> Option<Slot<'_>> {
+    (1..=home.distance_max()).find_map(|distance| {
+        // SAFETY: a home's distance is extended within the window of its chunk only: by `claim_overflow` and `Chunk::fill`.
+        let bucket = unsafe { bucket_after(home, distance) };
         bucket.first(tag).map(Slot)
     })
 }
 
 #[inline(never)]
-fn claim_behind(home: &Bucket, window: u32, tag: u64) -> Option<Slot<'_>> {
+fn claim_overflow(home: &Bucket, window: u32, tag: u64) -> Option<Slot<'_>> {
     for distance in 1..=window {
         // SAFETY: the window is no longer than the buckets of the chunk after its home: see `Run::window`.
-        let bucket = unsafe { behind(home, distance) };
+        let bucket = unsafe { bucket_after(home, distance) };
         if let Some(slot) = bucket.claim() {
-            home.extend_reach(distance, tag);
+            home.extend_distance(distance, tag);
             return Some(Slot(slot));
         }
     }

@@ -1,6 +1,6 @@
 //! The index against models, alone and with threads: what was inserted is found, what was removed is
-//! not, a scan shows every entry once, and a cold index loads what was captured. Keys are their own
-//! places here, so no log is needed.
+//! not, a scan shows every entry once, and an index that is not loaded loads what was captured. Keys are their own
+//! addresses here, so no log is needed.
 
 use std::collections::HashSet;
 
@@ -113,34 +113,35 @@ fn a_scan_by_chunks_shows_every_entry_once_in_order() {
 }
 
 #[test]
-fn captured_stripes_load_into_a_cold_index() {
+fn captured_partitions_load_into_an_unloaded_index() {
     struct Captured(Vec<Vec<u64>>);
     impl Source for Captured {
-        fn load(&self, stripe: usize) -> Result<Vec<u64>> {
-            Ok(self.0[stripe].clone())
+        fn load(&self, partition: usize) -> Result<Vec<u64>> {
+            Ok(self.0[partition].clone())
         }
     }
     let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=200_000u64 {
         insert(&index, key);
     }
-    assert_eq!(index.take_dirty().len(), STRIPES);
-    let captured = (0..STRIPES).map(|stripe| {
+    assert_eq!(index.take_dirty().len(), PARTITIONS);
+    let captured = (0..PARTITIONS).map(|partition| {
         let mut entries = Vec::new();
-        index.capture(stripe, &mut entries);
+        index.capture(partition, &mut entries);
         entries
     });
-    let cold = Index::cold(&Domain::new(), Arc::new(Captured(captured.collect()))).unwrap();
+    let loaded_later =
+        Index::unloaded(&Domain::new(), Arc::new(Captured(captured.collect()))).unwrap();
     for key in 1..=200_000u64 {
-        assert!(contains(&cold, key));
+        assert!(contains(&loaded_later, key));
     }
-    assert!(!contains(&cold, 200_001));
-    assert!(cold.take_dirty().is_empty());
-    assert!(remove(&cold, 7) && !contains(&cold, 7));
-    assert_eq!(cold.take_dirty(), vec![hash_of(7).stripe()]);
+    assert!(!contains(&loaded_later, 200_001));
+    assert!(loaded_later.take_dirty().is_empty());
+    assert!(remove(&loaded_later, 7) && !contains(&loaded_later, 7));
+    assert_eq!(loaded_later.take_dirty(), vec![hash_of(7).partition()]);
 }
 
-/// A stripe that was being loaded once came into the directory that a clear had made: its records were back.
+/// A partition that was being loaded once came into the directory that a clear had made: its records were back.
 #[test]
 fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
     struct Slow {
@@ -158,9 +159,9 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
             panic!("it was not loaded");
         }
     }
-    let stripe = hash_of(1).stripe();
+    let partition = hash_of(1).partition();
     let keys: Vec<u64> = (1..4_000_000)
-        .filter(|key| hash_of(*key).stripe() == stripe)
+        .filter(|key| hash_of(*key).partition() == partition)
         .collect();
     // Of one chunk, of several, and of none.
     for count in [10, keys.len(), 0] {
@@ -172,16 +173,17 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
             begun: std::sync::Barrier::new(2),
             cleared: std::sync::Barrier::new(2),
         });
-        let index = Index::cold(&Domain::new(), Arc::clone(&source) as Arc<dyn Source>).unwrap();
+        let index =
+            Index::unloaded(&Domain::new(), Arc::clone(&source) as Arc<dyn Source>).unwrap();
         std::thread::scope(|scope| {
-            let loading = scope.spawn(|| index.warm(stripe));
+            let loading = scope.spawn(|| index.load(partition));
             source.begun.wait();
             index.clear(Blank::new().unwrap(), None);
             source.cleared.wait();
             loading.join().unwrap().unwrap();
         });
         let mut found = Vec::new();
-        index.capture(stripe, &mut found);
+        index.capture(partition, &mut found);
         assert_eq!(found, Vec::<u64>::new());
         assert!(keys.iter().take(1000).all(|key| !contains(&index, *key)));
         insert(&index, keys[0]);
@@ -197,7 +199,8 @@ fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
         insert(&index, key);
     }
     let kept = || index.directory.replaced_count();
-    let replace = || drop(index.directory.swap(Directory::new(STRIPE_BITS).unwrap()));
+    let blank = || Directory::new(PARTITION_BITS).unwrap();
+    let replace = || drop(index.directory.swap(blank()));
     let pin = index.pin();
     let borrowed = index.directory.get(&pin);
     let words = || -> Vec<u64> {
@@ -217,7 +220,7 @@ fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
 }
 
 #[test]
-fn threads_insert_while_others_look() {
+fn threads_insert_while_others_look_up() {
     let index = Index::new(&Domain::new()).unwrap();
     let per_thread = 100_000u64;
     std::thread::scope(|scope| {
@@ -272,16 +275,16 @@ fn many_buckets_are_locked_in_one_order() {
     });
 }
 
-/// What a source keeps until a stripe is in memory was once dropped before the stripe was built.
+/// What a source keeps until a partition is in memory was once dropped before the partition was built.
 #[test]
-fn a_stripe_that_could_not_be_built_is_not_reported_as_loaded() {
+fn a_partition_that_could_not_be_built_is_not_reported_as_loaded() {
     #[derive(Default)]
     struct Source {
         loads: AtomicU64,
         loaded: AtomicU64,
     }
     impl super::Source for Source {
-        fn load(&self, _stripe: usize) -> Result<Vec<u64>> {
+        fn load(&self, _partition: usize) -> Result<Vec<u64>> {
             let is_first = self.loads.fetch_add(1, Ordering::Relaxed) == 0;
             // More than a chunk holds, of one tag: no further bits distinguish them.
             let count = if is_first { 4 * shape::ENTRIES_MAX } else { 1 };
@@ -289,20 +292,20 @@ fn a_stripe_that_could_not_be_built_is_not_reported_as_loaded() {
             Ok((0..count).map(|at| entry(hash_of(7), place(at))).collect())
         }
 
-        fn loaded(&self, _stripe: usize) {
+        fn loaded(&self, _partition: usize) {
             self.loaded.fetch_add(1, Ordering::Relaxed);
         }
     }
     let source = Arc::new(Source::default());
-    let index = Index::cold(
+    let index = Index::unloaded(
         &Domain::new(),
         Arc::clone(&source) as Arc<dyn super::Source>,
     )
     .unwrap();
-    let stripe = hash_of(7).stripe();
-    let error = index.warm(stripe).unwrap_err();
+    let partition = hash_of(7).partition();
+    let error = index.load(partition).unwrap_err();
     assert_eq!(error.kind(), crate::error::Kind::Full, "{error}");
-    assert!(!index.is_warm(stripe));
+    assert!(!index.is_loaded(partition));
     assert_eq!(source.loaded.load(Ordering::Relaxed), 0);
     assert!(contains(&index, 7));
     let counts = [&source.loads, &source.loaded].map(|count| count.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! A storage that counts what it is asked for.
+//! A storage that counts its reads, writes and syncs.
 //!
-//! Reads, writes and syncs as the caller makes them, with their bytes, also those that go past it to the file behind, when
-//! they are launched; what a storage below makes of them, and stores into a map, are not seen. Counters may be shared by
+//! Reads, writes and syncs as the caller makes them, with their bytes, also those that go past it to the file below, when
+//! they are launched; it does not see what a storage below makes of them, nor stores into a map. Counters may be shared by
 //! several storages. It changes nothing.
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts what `below` is asked for.
+    /// Counts the calls to `below`.
     pub fn over(below: Arc<dyn Storage>, counts: &Arc<Counts>) -> Arc<dyn Storage> {
         Arc::new(Self {
             below,

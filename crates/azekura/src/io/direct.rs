@@ -5,7 +5,7 @@
 //! length, nothing is copied; anything else goes through a buffer, and the blocks at its edges are read,
 //! changed and written back.
 //!
-//! 1. Its size is a multiple of the alignment wherever it is written. What a device has behind the last whole block is
+//! 1. Its size is a multiple of the alignment wherever it is written. What a device has after the last whole block is
 //!    not used.
 //! 2. Threads may write different bytes of one block at once: edges are changed under a lock.
 //! 3. Durability still needs `sync`: the device has a cache, too.
@@ -70,11 +70,11 @@ impl DirectFile {
                     .remedy("put the file on another file system, or open it without")
             })?;
         let dio = StatxFlags::from_bits_retain(0x2000);
-        let told = statx(&file.file, "", AtFlags::EMPTY_PATH, dio).map_or(0, |found| {
+        let reported = statx(&file.file, "", AtFlags::EMPTY_PATH, dio).map_or(0, |found| {
             found.stx_dio_offset_align.max(found.stx_dio_mem_align)
         });
         let block = file.device_block().unwrap_or(ALIGNMENT);
-        let alignment = u64::from(told).max(block).max(ALIGNMENT);
+        let alignment = u64::from(reported).max(block).max(ALIGNMENT);
         let alignment = alignment.next_power_of_two();
         Ok(Self {
             file,

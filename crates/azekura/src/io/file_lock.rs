@@ -1,9 +1,9 @@
 //! One writer per file: between processes by the system's lock, within a process by a list.
 //!
-//! The system's lock is an open-file-description lock on bytes far behind any data: it belongs to the open
+//! The system's lock is an open-file-description lock on bytes far past any data: it belongs to the open
 //! file, not to the process, so closing another descriptor does not drop it, and the system drops it when
 //! its owner dies, however that happens. A second list, of this process's writers by device and inode,
-//! says "locked" before the system is asked, with a clearer message.
+//! refuses with "locked" before the system's lock is tried, with a clearer message.
 //!
 //! | byte | lock |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | 2^62 + 1 | shared: every reader in another process; the writer takes it to cut the file short |
 //! | 2^62 + 2 | shared: handles of a writer whose requests may outlive their process, until the last one has landed |
 //!
-//! The writer holds the second only while it cuts: who opens the file for reading then waits for it, for a bounded time.
+//! The writer holds the second only while it cuts: an open for reading then waits for it, for a bounded time.
 //!
 //! A process that is killed leaves requests of a ring behind, which the system carries to their end. It takes the ring apart
 //! some time after the process was reaped, and only then gives up the open files in it. So a ring never has the open file with
@@ -127,7 +127,7 @@ impl FileLock {
         if access == Access::Write {
             let taken = set(file, FLIGHTS, libc::F_RDLCK);
             let taken = taken.map_err(|e| Error::io("cannot lock the file", e).at(path))?;
-            debug_assert!(taken, "nobody has it alone");
+            debug_assert!(taken, "no handle has it alone");
         }
         Ok(Self { identity: None })
     }
@@ -249,13 +249,13 @@ fn set(file: &std::fs::File, start: i64, kind: i32) -> std::io::Result<bool> {
     }
 }
 
-/// The words for it, if it can be told.
+/// The holder in words, if it is known.
 fn by_holder(inode: u64) -> String {
-    let told = holder(inode).map(|pid| format!(" by process {pid}"));
-    told.unwrap_or_default()
+    let by = holder(inode).map(|pid| format!(" by process {pid}"));
+    by.unwrap_or_default()
 }
 
-/// The process that has a lock on the inode, as far as the system tells.
+/// The process that has a lock on the inode, as far as the system reports.
 fn holder(inode: u64) -> Option<u32> {
     let wanted = format!(":{inode}");
     let links = std::fs::read_dir("/proc").ok()?;

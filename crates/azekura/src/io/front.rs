@@ -1,14 +1,14 @@
-//! The front of a storage, as a storage of its own that may grow to its limit.
+//! The first bytes of a storage, as a storage of its own that grows up to a limit.
 //!
-//! Behind the limit something else stands. The room is there already, so growing is a matter of a number; what a [`Front`]
-//! grows by is given zeros first, whatever stood there.
+//! The bytes past the limit belong to another user of the storage. The space exists already, so growing only changes a
+//! number; the bytes that a [`Front`] grows by are zeroed first.
 //!
-//! 1. An access that does not lie within its present size is `Invalid`, and reaches nothing.
-//! 2. It lends the map of the storage below, no longer than the limit.
+//! 1. An access that is not within its present size is `Invalid`, and accesses nothing.
+//! 2. Its map is the map of the storage below, no longer than the limit.
 //! 3. A sync syncs the whole storage below.
-//! 4. Nothing gets past it to the file behind: whoever did would not see that it shrinks.
+//! 4. It gives no access to the file below it: such an access would not see that it shrinks.
 //!
-//! It does not know what stands behind it.
+//! It does not know what is past its limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::error::{Error, Kind, Result, sizes};
 pub struct Front {
     below: Arc<dyn Storage>,
     limit: u64,
-    /// At most the limit; changed by whoever owns the storage, one thread at a time.
+    /// At most the limit; changed by the owner of the storage, one thread at a time.
     size: AtomicU64,
 }
 

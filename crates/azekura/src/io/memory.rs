@@ -1,4 +1,4 @@
-//! A storage in memory, as large as it is told to be.
+//! A storage in memory, of a fixed capacity.
 //!
 //! For stores that need not outlive the process, and for tests of a full device. It is lost with
 //! its last handle, and syncing it does nothing.

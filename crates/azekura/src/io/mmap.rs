@@ -1,15 +1,15 @@
 //! A storage's bytes in memory: one reservation of address space that never moves.
 //!
 //! [`Map`] is shared by all threads and, for files, by other processes. It offers words with the
-//! ordering of atomics, and copies in and out. It does not know what the bytes mean; who writes
-//! where is the log's business (a range is written by one thread, then published by `store_u64`,
+//! ordering of atomics, and copies in and out. It does not know what the bytes mean; the log decides
+//! which thread writes where (a range is written by one thread, then published by `store_u64`,
 //! then never written again until no reader can hold it).
 //!
-//! A [`WriteObserver`] hears every store: the simulated disk records through it what loss of power may undo.
+//! A [`WriteObserver`] observes every store: the simulated disk records through it what a power cut may undo.
 //! Without one (always, outside tests) a store costs one predictable branch more.
 //!
 //! A page of a file that the device cannot read, or that was cut off, is a signal (SIGBUS) to its reader. On Linux on
-//! x86-64 the process does not die of that: in the place of the page come zeros that can only be read, and
+//! x86-64 the process survives: zeros that can only be read replace the page, and
 //! [`Map::is_unreadable`] distinguishes them from zeros of the file. Checksums then fail there. A store into such a page still
 //! ends the process, before anything is acknowledged. On other platforms reading ends it, too.
 
@@ -124,7 +124,7 @@ impl fmt::Debug for Map {
 }
 
 impl Map {
-    /// Maps a file, shared with whoever else maps it. `capacity` may exceed the file's size: pages
+    /// Maps a file, shared with all others that map it. `capacity` may exceed the file's size: pages
     /// come into being as the file grows.
     pub(crate) fn of_file(
         file: impl rustix::fd::AsFd,
@@ -235,7 +235,7 @@ impl Map {
         }))
     }
 
-    /// Whether a observer is told of what is stored.
+    /// Whether an observer sees what is stored.
     #[inline(always)]
     pub(crate) fn is_observed(&self) -> bool {
         self.observer.is_some()
@@ -371,7 +371,7 @@ impl Map {
         debug_assert!(self.writable);
         let at = self.at(offset);
         // SAFETY: in bounds and aligned (asserted above); the word is accessed as an atomic by everybody. The
-        // bytes behind it are nobody else's, by the contract.
+        // bytes after it are no other thread's, by the contract.
         let (word, rest) = unsafe {
             (
                 &*at.cast::<AtomicU64>(),
@@ -390,7 +390,7 @@ impl Map {
     ///
     /// # Safety
     /// - the range lies within the storage's present size;
-    /// - nobody writes to it while the slice lives: it was published, and it is not reused before
+    /// - no thread writes to it while the slice lives: it was published, and it is not reused before
     ///   the reader's pin is gone ([`crate::epoch`]), or it was not yet, and is the caller's own.
     #[inline(always)]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
@@ -419,7 +419,7 @@ impl Map {
     /// - `offset` is a multiple of 8, and the word ends within `capacity`.
     #[inline(always)]
     pub unsafe fn load_within(&self, offset: u64) -> u64 {
-        // SAFETY: the caller has shown that the word is aligned and ends within the map, which is all that is asked.
+        // SAFETY: the caller has shown that the word is aligned and ends within the map, which is the whole contract.
         unsafe { self.word_within(offset) }.load(Ordering::Acquire)
     }
 
@@ -686,7 +686,7 @@ impl Drop for Map {
             RESERVED.fetch_sub(self.capacity, Ordering::Relaxed);
             fault::forget(self);
         }
-        // SAFETY: the mapping was made by us with this length, and `&mut self` proves that nobody
+        // SAFETY: the mapping was made by us with this length, and `&mut self` proves that no thread
         // borrows from it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.capacity as usize) };
     }
@@ -699,7 +699,7 @@ fn beyond(offset: u64, len: u64, capacity: u64) -> ! {
     panic!("access beyond the map: offset {offset:#x} len {len:#x} capacity {capacity:#x}");
 }
 
-/// A frame's room in a [`Map`], seen by nobody else until its first word is stored.
+/// A frame's room in a [`Map`], seen by no other thread until its first word is stored.
 pub struct Unpublished<'m> {
     map: &'m Map,
     offset: u64,

@@ -143,7 +143,7 @@ pub trait Storage: Send + Sync + Debug {
     /// may have been lost.
     fn boot_id(&self) -> [u8; 16];
 
-    /// A number that nobody can guess, for seeds. The simulated disk's is fixed by its seed.
+    /// A number that cannot be guessed, for seeds. The simulated disk's is fixed by its seed.
     fn entropy(&self) -> u64;
 
     /// Whether somebody else has the storage open for writing.
@@ -205,7 +205,7 @@ fn copy_through_memory(
 pub trait Directory: Send + Sync + Debug {
     /// Makes a new, empty storage; `Invalid` if the name exists.
     fn create(&self, name: &Path) -> Result<Arc<dyn Storage>>;
-    /// As `create`, but nobody finds it under `name` before `Storage::take_name`. If it never comes to
+    /// As `create`, but it is not found under `name` before `Storage::take_name`. If it never comes to
     /// that, nothing is left; nor if the process dies.
     fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>>;
     /// As `create_nameless`, but the name may belong to a file, which `Storage::take_name` replaces. Who has

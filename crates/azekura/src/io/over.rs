@@ -1,9 +1,10 @@
-//! Storages over another one: what they do not say, they ask of the one below.
+//! Storages over another one: each method that they do not define calls the storage below.
 //!
-//! Who implements [`Over`] instead of [`Storage`] states what it changes, and is a storage. Everything that stands here is
-//! asked of the storage below as it came; so whoever changes writes sees to `write_durably` too.
+//! A type that implements [`Over`] instead of [`Storage`] defines the methods that it changes, and is a storage. The
+//! default methods pass each call to the storage below unchanged; so a type that changes writes also defines
+//! `write_durably`.
 //!
-//! What lets others past a storage, `behind` and `as_file`, is none unless it is said: what goes there is not seen here.
+//! `behind` and `as_file` give access past a storage, so they return `None` by default: such accesses are not seen here.
 
 use std::fmt::Debug;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A storage that is looked at, with what its reader would have changed in memory.
+//! A read-only view of a storage, with the changes of its reader in memory (copy on write).
 //!
 //! ```text
 //!   0 ............ changeable ................................ size
@@ -6,9 +6,9 @@
 //!   stored into is this handle's      changing it is refused
 //! ```
 //!
-//! So whoever finds a store as a crash left it can recover it with the code that recovers stores, and look at what comes out:
-//! nothing reaches the storage below, and what was changed is gone with the handle. It costs the pages that are changed, where
-//! the storage below can lend such a map, and else a copy of the changeable part.
+//! So a reader of a store that a crash left can recover it with the code that recovers stores, and read the result:
+//! nothing reaches the storage below, and the changes are gone with the handle. It costs the memory of the changed pages,
+//! where the storage below has such a map, and else a copy of the changeable part.
 //!
 //! It does not know what is changed, nor why.
 

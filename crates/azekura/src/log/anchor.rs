@@ -1,15 +1,16 @@
-//! What a superblock says of its log: sizes, where replay begins, how far the storage is to be believed.
+//! The log manifest: what a superblock states of its log, which is its sizes, the start of replay, and whether the page
+//! cache is coherent.
 //!
-//! Every engine that keeps a [`Log`] has an [`Anchor`] in its superblock, beside what is its own. Opening is the same for
+//! Every engine that keeps a [`Log`] has an [`Anchor`] in its superblock, next to its own fields. Opening is the same for
 //! all of them:
 //!
-//! 1. the anchor of the newest superblock, and the root it names: segments in use are told to the log;
-//! 2. [`Anchor::trust`]: a dead process left the cache whole, lost power did not;
-//! 3. `Log::recover` from `start`; what it shows is the engine's to understand;
-//! 4. [`Anchor::resume_append`]: right behind what was found, or in a new segment of a new epoch.
+//! 1. decode the anchor of the newest superblock, and the root that it names; mark the segments in use;
+//! 2. [`Anchor::trust`]: the cache is coherent after a process crash, and not after a power loss;
+//! 3. `Log::recover` from `start`; the engine interprets the frames;
+//! 4. [`Anchor::resume_append`]: directly after the last frame, or in a new segment of a new epoch.
 //!
-//! Both superblock and root say it in the bytes of [`Anchor::give`] and [`Needed::give`]. It does not write them, and does
-//! not know what else they say.
+//! [`Anchor::give`] and [`Needed::give`] encode it for superblock and root. It does not write them, and does not know what
+//! else they have.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 

@@ -5,11 +5,11 @@
 //!   2 copy      header rest, key, value, padding
 //!   3 publish   the first word          a release store: now it is a frame
 //! ```
-//! A reservation that crosses the segment's end is no room: who made it ends the segment with an end
-//! frame, and whoever comes first opens the next one. A frame larger than half a segment gets a
+//! A reservation that crosses the segment's end is not used: the thread that made it ends the segment with an end
+//! frame, and the first thread that needs it opens the next one. A frame larger than half a segment gets a
 //! segment of its own, as long as it needs, in its place in the chain.
 //!
-//! A crash between 1 and 3 leaves a hole; nobody was told that the write is done, so nothing is lost.
+//! A crash between 1 and 3 leaves a hole; the write was not acknowledged, so nothing is lost.
 //! It does not wait for anything but the space lock.
 
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ pub struct Appended {
     pub len: usize,
 }
 
-/// A frame that is copied and not yet published: nobody sees it, and the log has a hole until it is published or
+/// A frame that is copied and not yet published: no reader sees it, and the log has a hole until it is published or
 /// abandoned.
 #[derive(Debug)]
 #[must_use]
@@ -360,7 +360,7 @@ impl Log {
         self.map.store_u64(offset, header.word(seed, at, &[]));
     }
 
-    /// Opens the next segment if nobody did since `seen` was the open one.
+    /// Opens the next segment if no thread did since `seen` was the open one.
     #[cold]
     fn roll(&self, seen: u32, claim: Claim) -> Result<()> {
         let mut space = self.segments.space();
@@ -504,7 +504,7 @@ impl Log {
     #[inline(always)]
     #[expect(unsafe_code, reason = "room is written before it is published")]
     fn unpublished(&self, room: &Room, len: usize) -> Unpublished<'_> {
-        // SAFETY: reserved by this thread, within a segment; nobody else reads or writes it before the
+        // SAFETY: reserved by this thread, within a segment; no other thread reads or writes it before the
         // first word is stored.
         unsafe { self.map.unpublished(room.offset, len) }
     }

@@ -1,4 +1,4 @@
-//! Durability of the log: how far it is known to reach, and the syncs that move it on.
+//! Durability of the log: the durable position, and the syncs that advance it (group commit).
 //!
 //! ```text
 //!   sync: end of the log is Q --> wait for appends that began --> sync the device --> durable = Q --> mark
@@ -9,7 +9,7 @@
 //!    may now show what the device does not have. So with a durable write: the system may report through it a
 //!    failure that befell other bytes, and reports that once.
 //!
-//! Threads that ask at the same time share a sync: `group`.
+//! Threads that need a sync at the same time share one: `group`.
 
 use super::Log;
 use super::group::Group;

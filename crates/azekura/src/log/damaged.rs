@@ -1,4 +1,4 @@
-//! Reading the log past damage: what stood in a place that does not verify, and where the log goes on after it.
+//! Reading the log past damage: what was at an address that does not verify, and where the log continues after it.
 //!
 //! A damaged place may have held any change of any record. Three findings bound it:
 //!

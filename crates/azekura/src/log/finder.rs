@@ -1,9 +1,9 @@
-//! Looking for a frame among bytes of a segment that are none.
+//! Searching the bytes of a damaged part of a segment for the next frame.
 //!
-//! Behind a place where no frame stands each word is looked at as if one began there. Whatever stands there states a length, and
-//! to sum each of these parts anew would take time by the square of the room: a value made of such words kept a file from being
+//! After an address without a frame, each word is tried as the first word of one. Any word states a length, and a checksum of
+//! each of these parts would take quadratic time: a value made of such words kept a file from being
 //! opened for many seconds. A CRC is linear, so the sum of any part follows from what is known of the two ends: a word costs the
-//! logarithm of the length that it states, and the room is read once.
+//! logarithm of the length that it states, and the bytes are read once.
 //!
 //! ```text
 //!   origin      from                     to
@@ -11,7 +11,7 @@
 //!     known state 'from  known state 'to        sum of the part = 'to ^ zeros('from, to - from)
 //! ```
 //!
-//! What the sum says is there is verified once more in a copy, since another process may be writing. It changes nothing, and does
+//! A frame that the checksum finds is verified once more in a copy, since another process may be writing. It changes nothing, and does
 //! not know what is between the frames.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Group commit: threads that ask for durability at the same time share one sync.
+//! Group commit: threads that need durability at the same time share one sync.
 //!
 //! ```text
 //!   a asks --> leads sync 1 ----------------> done

@@ -1,7 +1,7 @@
 //! The log: an append-only chain of segments whose frames are the data.
 //!
 //! Many threads append at one tail: each reserves its room by one atomic add, copies, and publishes by
-//! storing the frame's first word. Position is order: who reserves under a record's lock keeps that
+//! storing the frame's first word. Position is order: a thread that reserves under a record's lock keeps that
 //! record's frames in order, and the whole log is one history.
 //!
 //! ```text
@@ -13,12 +13,12 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A segment's sequence is never used twice, and frames are summed with it and their place: bytes of
-//!    an earlier lap, or in a wrong place, are no frames.
+//! 1. A segment's sequence is never used twice, and the checksum of a frame covers it and the frame's address: bytes of
+//!    an earlier use, or at a wrong address, are no frames.
 //! 2. A published frame is not written again until its segment was retired, a later checkpoint is durable,
-//!    and nobody is pinned since before (`segment`).
+//!    and its grace period has elapsed (`segment`).
 //! 3. The link to a segment is stored before anything in it is.
-//! 4. Everything before the mark was synced. Behind it, a power cut leaves a prefix that ends at the first
+//! 4. Everything before the mark was synced. After it, a power cut leaves a prefix that ends at the first
 //!    thing that is no frame; a killed process leaves holes only where a thread was between reserving
 //!    and publishing (`recover`).
 //!
@@ -270,7 +270,7 @@ impl Log {
         if verified.is_err() {
             self.segments.raise(segment::DISPLACED);
         } else if self.segments.has_alarm(segment::DISPLACED) {
-            self.segments.settle(segment::DISPLACED);
+            self.segments.clear_alarm(segment::DISPLACED);
         }
         verified
     }
@@ -358,7 +358,7 @@ impl Log {
         (len as u64 + u64::from(FIRST_FRAME)).div_ceil(size) as u32
     }
 
-    /// Segments that frames of these lengths take beyond the open one, appended in their order while nobody else appends; and
+    /// Segments that frames of these lengths take beyond the open one, appended in their order while no other thread appends; and
     /// those that the longest of them takes side by side.
     pub fn units_for(&self, lens: impl IntoIterator<Item = usize>) -> (u32, u32) {
         let size = self.geometry.segment_size();
@@ -471,7 +471,7 @@ impl Log {
     fn look(&self, address: Address) -> std::result::Result<Frame<'_>, NoFrame> {
         let (header, word, seed, at) = self.measure(address)?;
         // SAFETY: within a segment of the log (measured), which lies within the storage. The first word is
-        // not zero, so the frame is published (acquired above) or, if these are no frame's bytes, nobody
+        // not zero, so the frame is published (acquired above) or, if these are no frame's bytes, no thread
         // writes here either: a segment's unreserved room is all zeros. It is not reused while the
         // caller is pinned (invariant 2), which `frame` demands and `scan` holds by other means.
         let bytes = unsafe { self.map.bytes(address.offset(), header.frame_len()) };
@@ -549,7 +549,7 @@ impl Log {
         }
         // SAFETY: `at + len` is within the segment, which lies within the storage, and the key within the first `len` bytes of
         // the frame, behind its word. The word is that of a short record of such a key, so its bytes were written before it
-        // was, or are those of an older lap, which nobody writes either: a segment is not reused while a thread is pinned.
+        // was, or are those of an earlier use, which no thread writes either: a segment is not reused while a thread is pinned.
         let stored = unsafe { self.map.bytes_within(offset + 8, key.len()) };
         same(stored, key).then_some(Superseded {
             index: sought.index,
@@ -729,7 +729,7 @@ impl Log {
         segments
     }
 
-    /// Writes the headers again that are untrue, but not their links.
+    /// Rewrites the mismatched headers, but not their links.
     pub fn rewrite_headers(&self) {
         for Segment {
             index,
@@ -741,7 +741,7 @@ impl Log {
             let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
             let before_link = &header[..LINK_OFFSET as usize];
             self.map.write(self.geometry.offset_of(index), before_link);
-            tracing::warn!(index, sequence, "the header of a segment is written again");
+            tracing::warn!(index, sequence, "the header of a segment is rewritten");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Parts of a checkpoint that an engine keeps in segments of a log's storage, beside the log.
+//! Parts of a checkpoint that an engine keeps in segments of a log's storage, next to the log.
 //!
-//! [`Parts`] writes one behind the other into a run of segments that is taken when the last one is full. A run is free when the
+//! [`Parts`] writes one after the other into a run of segments, and takes a new run when the last one is full. A run is free when the
 //! last durable checkpoint needs nothing in it; where runs hold much less than they take, the engine writes what is in
 //! [`sparse`] ones again.
 //!
-//! It does not know what a part says, nor when a checkpoint is durable.
+//! It does not know what a part means, nor when a checkpoint is durable.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@
 //!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where a page that cannot be read may hide what was
 //!    published behind it; not where what stood right before it is lost, a frame or the segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
-//!    is asked only where the walk begins), or where the storage ends before;
+//!    is checked only where the walk begins), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
@@ -68,7 +68,7 @@ pub struct Recovered {
     /// Damaged places that were passed by: index, and from where to where.
     pub(super) passed: Vec<(u32, u32, u32)>,
     /// Words as they should be: offset in the file, and the word.
-    mends: Vec<(u64, u64)>,
+    link_repairs: Vec<(u64, u64)>,
 }
 
 /// What a place that is no frame is.
@@ -159,7 +159,7 @@ impl Log {
             frames: 0,
             holes: 0,
             passed: Vec::new(),
-            mends: Vec::new(),
+            link_repairs: Vec::new(),
         };
         if !self.enter_first(index, sequence, pass)? {
             found.end = start.closed();
@@ -194,7 +194,8 @@ impl Log {
                 Stop::Ended => {
                     // An end frame stands where the frames end.
                     self.count_rest_dead(index, walked);
-                    let next = self.next_of(index, sequence, trust, pass, &mut found.mends)?;
+                    let next =
+                        self.next_of(index, sequence, trust, pass, &mut found.link_repairs)?;
                     if let Some((next, next_sequence)) = next {
                         (index, sequence) = (next, next_sequence);
                         from = Some(super::FIRST_FRAME);
@@ -226,7 +227,7 @@ impl Log {
             let blank = blank && !(may_be_hole && self.hides_a_frame(index, at..until, resumes));
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = is_sure || from.is_some_and(|from| from < at);
-            // Beside a writer it is asked where the walk begins: what stands before that was published.
+            // With a live writer it is checked where the walk begins only: what is before that was published.
             let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
             let is_asked = blank && trusted && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
@@ -236,7 +237,7 @@ impl Log {
                         self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?;
                     let Some((behind, is_known)) = passed else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
-                        found.mends.push((stray, 0));
+                        found.link_repairs.push((stray, 0));
                         found.end = End::of(index, sequence, Some(at));
                         return Ok(found);
                     };
@@ -426,7 +427,7 @@ impl Log {
 
     /// Writes the words again, of links and blank room, that were found damaged and are known.
     pub fn rewrite_words(&self, found: &Recovered) {
-        for (offset, word) in &found.mends {
+        for (offset, word) in &found.link_repairs {
             self.map.store_u64(*offset, *word);
         }
     }
@@ -468,7 +469,7 @@ impl Log {
         sequence: u64,
         trust: Trust,
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
-        mends: &mut Vec<(u64, u64)>,
+        link_repairs: &mut Vec<(u64, u64)>,
     ) -> Result<Option<(u32, u64)>> {
         // What is synced beyond the segment was reached by its link.
         let known = LogPosition::past(sequence) < trust.durable;
@@ -496,12 +497,12 @@ impl Log {
         match self.onward(index, sequence, trust.epoch) {
             Onward::To(next, word) if self.enter_candidate(next) => {
                 pass(&lost(Stood::Nothing))?;
-                mends.push((self.geometry.offset_of(index) + LINK_OFFSET, word));
+                link_repairs.push((self.geometry.offset_of(index) + LINK_OFFSET, word));
                 Ok(Some((next.index, next.sequence)))
             }
             Onward::End if !known => {
                 pass(&lost(Stood::Nothing))?;
-                mends.push((self.geometry.offset_of(index) + LINK_OFFSET, 0));
+                link_repairs.push((self.geometry.offset_of(index) + LINK_OFFSET, 0));
                 Ok(None)
             }
             _ => {

@@ -103,7 +103,7 @@ impl Room {
     ) -> Result<Vec<Extent>> {
         let geometry = log.geometry();
         let is_apart = !self.apart.is_empty();
-        // An idle one must not be told of as needed: it may be cut off the storage's end.
+        // An idle one must not be reported as needed: it may be cut off the storage's end.
         let bytes = loop {
             // A run that is being filled and holds no image is not needed by a root that stands apart.
             let filled = if is_apart { Parts::default() } else { *parts };
@@ -335,16 +335,16 @@ mod tests {
         }
     }
 
-    /// What is told of as needed may not be cut off; what is not needed may be.
+    /// What is reported as needed may not be cut off; what is not needed may be.
     #[test]
-    fn a_root_tells_of_the_segments_that_it_takes_and_of_no_others() {
+    fn a_root_reports_the_segments_that_it_takes_and_no_others() {
         let (_, log) = log();
         let mut parts = Parts::default();
         for (taken, len) in [(30_000, 9000), (9000, 8900), (9000, 100), (9000, 9000)] {
             let room = Room::take(&log, &mut parts, taken).unwrap();
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             let mut encode = |needed| {
-                told = needed;
+                reported = needed;
                 vec![1; len]
             };
             let pieces = room.write(&log, &mut parts, SEED, &[], &mut encode);
@@ -353,7 +353,7 @@ mod tests {
                 .map(|piece| (GEOMETRY.locate(piece.offset).unwrap().0, 1))
                 .collect();
             stands.sort_unstable();
-            assert_eq!(told, stands, "{len} bytes in room for {taken}");
+            assert_eq!(reported, stands, "{len} bytes in room for {taken}");
         }
     }
 

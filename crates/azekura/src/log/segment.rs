@@ -10,10 +10,10 @@
 //!
 //! 1. A retired segment keeps its bytes: the last checkpoint may still point into it.
 //! 2. An aging one is pointed to by no checkpoint, but perhaps by a reader that is pinned.
-//! 3. A free one is zeroed before it is handed out: in a segment in use, a zero word where a frame would
+//! 3. A free one is zeroed before it is used: in a segment in use, a zero word where a frame would
 //!    begin is a hole, and anything else that is not a frame is damage.
 //!
-//! It does not know what frames say, nor who is live: it keeps counts it is told.
+//! It does not know what frames mean, nor which are live: callers report the counts that it keeps.
 
 mod patience;
 mod space;
@@ -271,7 +271,7 @@ impl Segments {
         self.alarms.fetch_or(alarm, Ordering::Relaxed);
     }
 
-    pub(super) fn settle(&self, alarm: u8) {
+    pub(super) fn clear_alarm(&self, alarm: u8) {
         self.alarms.fetch_and(!alarm, Ordering::Relaxed);
     }
 
@@ -688,7 +688,7 @@ impl Segments {
         }
         let mut held = u32::MAX;
         while !patience.is_over() {
-            // Before the room is asked for: what is let go of in between is seen by the next turn.
+            // Read before the attempt: the next round sees what is released in between.
             let coming = self.coming();
             if coming < held {
                 held = coming;
@@ -703,7 +703,7 @@ impl Segments {
         take()
     }
 
-    /// Frees aging segments that nobody looks at any more.
+    /// Frees aging segments that no reader can hold any more.
     pub fn reap(&self) {
         let mut held = self.space();
         let space = &mut *held.free;

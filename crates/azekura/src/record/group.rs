@@ -8,7 +8,7 @@ use rapidhash::v3::RapidSecrets;
 use crate::epoch::Pin;
 use crate::error::Result;
 use crate::index::hash::Hash;
-use crate::index::{Glance, Index, Place};
+use crate::index::{Index, Place, Probed};
 
 /// Keys of a group: enough to hide a miss, few enough to stay in the first cache.
 pub(super) const GROUP: usize = 32;
@@ -97,7 +97,7 @@ fn hashes_of<T: Keyed>(
         index.prefetch(pin, *hash);
     }
     for hash in &hashes[..items.len()] {
-        if let Glance::At(place) = index.glance(pin, *hash) {
+        if let Probed::At(place) = index.probe(pin, *hash) {
             prefetch(place);
         }
     }

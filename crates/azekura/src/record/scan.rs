@@ -10,7 +10,7 @@ use rapidhash::v3::RapidSecrets;
 use super::bookmark::Start;
 use crate::engine::{Bookmark, Damaged, Visit};
 use crate::error::{Kind, Result};
-use crate::index::hash::{Hash, STRIPES};
+use crate::index::hash::{Hash, PARTITIONS};
 use crate::index::{Index, Place};
 use crate::room;
 
@@ -54,7 +54,8 @@ impl Scan<'_> {
                 // A part of the index does not verify or cannot be read: the next ones can be loaded.
                 Err(error) if matches!(error.kind(), Kind::Corrupted | Kind::Io) => {
                     damaged(error)?;
-                    at = (hash.stripe() + 1 < STRIPES).then(|| Hash::first_of(hash.stripe() + 1));
+                    at = (hash.partition() + 1 < PARTITIONS)
+                        .then(|| Hash::first_of(hash.partition() + 1));
                     continue;
                 }
                 scanned => scanned?,

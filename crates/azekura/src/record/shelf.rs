@@ -23,7 +23,7 @@ use crate::engine::{Bookmark, Visit};
 use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Blank, Glance, Index, Locked, Place, Slot};
+use crate::index::{Blank, Index, Locked, Place, Probed, Slot};
 use crate::slab::{Draft, FastPath, Record, Slab};
 use crate::weave;
 
@@ -117,14 +117,14 @@ impl Shelf {
         hash: Hash,
     ) -> Result<Option<Record<'p>>> {
         // The common case, without a loop.
-        match self.index.glance(pin, hash) {
-            Glance::At(place) => {
+        match self.index.probe(pin, hash) {
+            Probed::At(place) => {
                 if let Some(record) = self.matching(pin, place, key) {
                     return Ok(Some(record));
                 }
             }
-            Glance::Absent => return Ok(None),
-            Glance::Cold => {}
+            Probed::Absent => return Ok(None),
+            Probed::NotLoaded => {}
         }
         self.index
             .find(pin, hash, |place| Ok(self.matching(pin, place, key)))

@@ -39,7 +39,7 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
     Pool::new(limits, spawn)
 });
 
-/// Starts a thread, which ends by itself: nobody waits for it.
+/// Starts a thread, which ends by itself: no thread waits for it.
 pub(super) fn spawn(pool: &'static Pool, thread: ThreadIndex) -> std::io::Result<()> {
     weave::spawn("azekura-worker", move || pool.run(thread)).map(|_| ())
 }
@@ -70,7 +70,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// Makes the task due at once. Waits for nobody.
+    /// Makes the task due at once. Does not wait.
     pub(crate) fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.is_notified.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use azekura::format::frame::FrameKind;
 use azekura::format::superblock::{SIZE, Superblock};
-use azekura::index::hash::{Hash, STRIPES};
+use azekura::index::hash::{Hash, PARTITIONS};
 use azekura::kernel::Payload;
 use azekura::log::anchor::FIRST_SEQUENCE;
 use azekura::log::layout::{FIRST_FRAME, Link};
@@ -148,9 +148,9 @@ impl<'m> Stands<'m> {
             stand.is_some_and(|of| meet(&of.bytes, &range) || !has_root && headless(of.at))
         };
         let fails = |key: &Key, is_there: bool| {
-            let stripe = Hash::of_key(key, &secrets).stripe();
-            let image = root.0.images[stripe].extent;
-            let is_unlisted = stripe >= root.1;
+            let partition = Hash::of_key(key, &secrets).partition();
+            let image = root.0.images[partition].extent;
+            let is_unlisted = partition >= root.1;
             let newest = newest.get(&key[..]);
             let at = newest.filter(|_| is_there).map(|stand| stand.at);
             let is_before = |doubt: LogPosition| at.is_none_or(|at| at < doubt);
@@ -270,7 +270,7 @@ impl<'m> Stands<'m> {
     fn root_of(&self, last: &Super, range: &Range<u64>) -> (Root, usize) {
         let mut read = last.root.map(root::Read::from).unwrap_or_default();
         if read.pieces.is_empty() && last.root.is_none() {
-            return (Root::new(), STRIPES);
+            return (Root::new(), PARTITIONS);
         }
         let damaged = storage(&self.made.bytes, Some((range.start, range.end)));
         let _error = read.read(damaged.as_ref(), last.geometry.salt ^ ROOT_SEED, false);

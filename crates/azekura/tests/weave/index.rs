@@ -13,16 +13,16 @@ use azekura::testkit::schedule::Threads;
 
 use super::holds;
 
-const STRIPE: u64 = 5;
+const PARTITION: u64 = 5;
 
-/// Keys from here on have a stripe of their own each.
+/// Keys from here on have a partition of their own each.
 const ELSEWHERE: u64 = 1000;
 
-/// Spread over the stripe, each with a tag of its own.
+/// Spread over the partition, each with a tag of its own.
 fn hash_of(key: u64) -> Hash {
     let tag = key.wrapping_mul(0x9e_3779) & 0xff_ffff;
-    let stripe = STRIPE + (key + 1).saturating_sub(ELSEWHERE);
-    Hash(stripe << 52 | tag << 28)
+    let partition = PARTITION + (key + 1).saturating_sub(ELSEWHERE);
+    Hash(partition << 52 | tag << 28)
 }
 
 fn place(key: u64, version: u64) -> Place {
@@ -67,8 +67,8 @@ fn version(index: &Index, key: u64) -> Option<u64> {
 fn keys_in_order_of_a_scan(index: &Index) -> Vec<u64> {
     let pin = index.pin();
     let mut keys = Vec::new();
-    let mut at = Some(Hash(STRIPE << 52));
-    while let Some(hash) = at.filter(|hash| hash.stripe() == STRIPE as usize) {
+    let mut at = Some(Hash(PARTITION << 52));
+    while let Some(hash) = at.filter(|hash| hash.partition() == PARTITION as usize) {
         let (entries, next) = index.scan_chunk(&pin, hash).unwrap();
         keys.extend(entries.into_iter().map(|(_, place)| place >> 8));
         at = next;
@@ -77,7 +77,7 @@ fn keys_in_order_of_a_scan(index: &Index) -> Vec<u64> {
 }
 
 /// Two writers add `come` keys each to a chunk of `full` entries and change and remove their own; then they make chunks of
-/// other stripes, for which old ones are used again. A reader looks for keys that stay.
+/// other partitions, for which old ones are used again. A reader looks for keys that stay.
 fn growth(full: u64, come: u64, seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=full {

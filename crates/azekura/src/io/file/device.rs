@@ -1,7 +1,7 @@
 //! Block devices, opened as files are.
 //!
 //! A device is opened by its own name, or by a link below `/dev` to it: those are its lasting names. A writer has it for
-//! itself: the system refuses whoever else wants that, a mount included, and the lock of files says who writes. It has
+//! itself: the system refuses any other exclusive opener, a mount included, and the lock of files names the writer. It has
 //! the size it has, so it neither grows nor shrinks, and all of its space is taken. What is given back must lie in whole
 //! blocks of the device; the rest is written with zeros.
 //!
@@ -21,7 +21,7 @@ use crate::io::Access;
 use crate::io::aligned::ALIGNMENT;
 use crate::io::file_lock::FileLock;
 
-/// What a device tells of itself.
+/// What a device reports of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Device {
     /// What it reads and writes as a whole, but a page at least.
@@ -62,7 +62,7 @@ impl File {
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EBUSY) => Error::new(Kind::Locked, "the device is in use")
                     .at(path)
-                    .remedy("unmount it, or stop whoever has it open"),
+                    .remedy("unmount it, or stop the program that has it open"),
                 _ => refused(path, error),
             })?;
         let found = file
@@ -71,7 +71,7 @@ impl File {
         if !found.file_type().is_block_device() {
             return Err(Error::new(Kind::Mismatch, "no block device any more").at(path));
         }
-        let told = ioctl_blksszget(&file)
+        let reported = ioctl_blksszget(&file)
             .map_err(|e| Error::io("cannot ask for the size of a block", e).at(path))?;
         // One device, whatever names it has.
         let lock = FileLock::take(&file, (u64::MAX, found.rdev()), access, path)?;
@@ -82,7 +82,7 @@ impl File {
             access,
             lock,
             device: Some(Device {
-                block: u64::from(told).max(ALIGNMENT),
+                block: u64::from(reported).max(ALIGNMENT),
             }),
             nameless: Mutex::new(None),
             replaces: false,

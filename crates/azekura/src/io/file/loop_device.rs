@@ -158,7 +158,7 @@ fn one_writer_has_a_device_and_readers_come_beside_it() {
     assert_eq!(
         second.to_string(),
         format!(
-            "locked: the device is in use at {}; unmount it, or stop whoever has it open",
+            "locked: the device is in use at {}; unmount it, or stop the program that has it open",
             device.path().display()
         )
     );

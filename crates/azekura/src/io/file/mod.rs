@@ -32,7 +32,7 @@ use device::{Device, device_at, whole_blocks};
 pub use folder::{Files, remove, sync_directory};
 use nameless::Nameless;
 
-/// Bytes from which on the file system is asked beforehand whether it has so much.
+/// From so many bytes on, the free space of the file system is checked first.
 const ASKED: u64 = 64 << 20;
 
 /// An open file.
@@ -83,7 +83,7 @@ impl File {
         Self::with(path.as_ref(), &mut options, access, refused)
     }
 
-    /// As [`open`](Self::open) for writing, of what nobody reads while it is written, as an object store: `Locked` says so.
+    /// As [`open`](Self::open) for writing, of what is not read while it is written, as an object store: `Locked` says so.
     pub fn open_alone(path: impl AsRef<Path>) -> Result<Self> {
         let ask = "ask the program that has it open, or stop it";
         Self::open(path, Access::Write).map_err(|error| error.remedy_instead(OR_READ_ONLY, ask))
@@ -144,7 +144,7 @@ impl File {
         })
     }
 
-    /// Has nobody open it for writing as long as this handle, which was opened for reading, lives: `Locked` if somebody has.
+    /// Refuses writers as long as this handle, which was opened for reading, lives: `Locked` if there is a writer.
     pub fn keep_writers_out(&self) -> Result<()> {
         let inode = std::os::unix::fs::MetadataExt::ino(
             &self
@@ -253,7 +253,7 @@ impl File {
         let present = self.size()?;
         let new = range.end.saturating_sub(present.max(range.start));
         let taken = if self.is_beyond_room(new) {
-            // Meanwhile nobody else would have any.
+            // Meanwhile no other would have any.
             Err(Errno::NOSPC)
         } else {
             self.fallocate(FallocateFlags::empty(), range)
@@ -279,7 +279,7 @@ impl File {
         new >= ASKED && rustix::fs::fstatvfs(&self.file).is_ok_and(has_less)
     }
 
-    /// Whether its path still leads to it: whoever opens the path next finds what is written here. `Io`, with what was found
+    /// Whether its path still leads to it: the next open of the path finds what is written here. `Io`, with what was found
     /// and what saves the contents, if the file was removed, moved or replaced. Two system calls. A device is not looked
     /// for, nor is a file that has no name yet; and that the path cannot be looked at says nothing.
     pub fn verify_path(&self) -> Result<()> {
@@ -357,7 +357,7 @@ fn present(path: &Path) -> Result<bool> {
         .remedy("give the path of the file itself"))
 }
 
-/// A number nobody can guess.
+/// A number that cannot be guessed.
 fn entropy() -> u64 {
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom")

@@ -2,7 +2,7 @@
 //!
 //! A file without a name is one that the system forgets with its last handle (`O_TMPFILE`). Where the file
 //! system has none, it stands beside its name as `.NAME.` and sixteen digits and `.new`; what a dead process
-//! left of that kind is removed when the next file is made for that name: its lock says that nobody makes
+//! left of that kind is removed when the next file is made for that name: its lock is free, so no process makes
 //! it any more. It does not know what is written before the name is taken.
 
 use std::fs::OpenOptions;

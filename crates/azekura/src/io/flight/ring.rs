@@ -1,9 +1,9 @@
-//! Requests carried by the kernel's ring (`io_uring`), for what has a file of the system behind it.
+//! Requests carried by the kernel's ring (`io_uring`), for storages that are files of the system.
 //!
 //! Entries are gathered by `launch` and handed over by one call of the system in `land`, which waits in the same call.
 //! The waker is an event counter, watched by a poll that is one entry more in the ring.
 //!
-//! 1. A slot's buffer is the kernel's from when its entry is made until its completion was seen. Nobody reads or
+//! 1. A slot's buffer is the kernel's from when its entry is made until its completion was seen. No thread reads or
 //!    writes it meanwhile, and it is not freed: also where the flight is dropped, or the kernel refuses to be waited for.
 //! 2. A slot has at most one entry, so the ring's queues, which have room for every slot and the poll, never overflow.
 //! 3. A transfer that came short is continued, off a block's middle only where blocks need not be whole. One that was
@@ -160,8 +160,8 @@ impl Slot {
         }
     }
 
-    /// What a completion means: the request's result, or that it goes on.
-    fn settle(&mut self, completed: i32, alignment: u64) -> Option<Result<()>> {
+    /// What a completion means: the request's result, or `None`: it is continued.
+    fn complete(&mut self, completed: i32, alignment: u64) -> Option<Result<()>> {
         let what = match self.request.work {
             Work::Read { .. } => "cannot read",
             Work::Write { .. } | Work::WriteDurably { .. } => "cannot write",
@@ -185,7 +185,7 @@ impl Slot {
             return Some(Ok(()));
         }
         let reads = matches!(self.request.work, Work::Read { .. });
-        // The kernel never tells more than was asked for.
+        // The kernel never reports more than the length of the entry.
         let done = (self.done + count).min(len);
         if done == len {
             return Some(Ok(()));
@@ -195,7 +195,7 @@ impl Slot {
             self.done = whole;
             self.tries = 0;
         } else if reads && self.tries > 1 {
-            // Less than a block comes where the storage ends. Asked again, because an error may stand behind it, too.
+            // Less than a block comes where the storage ends. Read again, because an error may have ended it, too.
             return Some(Err(Error::new(
                 Kind::Corrupted,
                 "the storage ends too early",
@@ -268,7 +268,7 @@ impl Ring {
         // SAFETY: the entry's file is in the ring's table, or is the wake-up's, which the ring owns. Its address is that
         // of a slot's buffer, with a length within it. The slot is emptied only in `reap`, when this entry's
         // completion was seen, and `slots` is dropped only when `drop` saw all of them, or else forgotten. The
-        // buffer's bytes are on the heap and do not move; `settle` and `entry` do not touch them.
+        // buffer's bytes are on the heap and do not move; `complete` and `entry` do not touch them.
         let pushed = unsafe { self.queues.submission().push(entry) };
         pushed.map_err(|_| Error::new(Kind::Io, "the ring is full").at(self.gate.storage.path()))
     }
@@ -323,7 +323,7 @@ impl Ring {
             let index = completion.user_data() as usize;
             let slot = self.slots.get_mut(index).and_then(Option::as_mut);
             let Some(settled) =
-                slot.and_then(|slot| slot.settle(completion.result(), self.gate.alignment))
+                slot.and_then(|slot| slot.complete(completion.result(), self.gate.alignment))
             else {
                 self.push(index)?;
                 continue;
@@ -347,7 +347,7 @@ impl Ring {
         self.queues.submission().len()
     }
 
-    /// Whether there is nothing to tell the kernel, and something it told.
+    /// Whether no entry waits for submission, and some completion has arrived.
     fn has_landed(&mut self) -> bool {
         self.queues.submission().is_empty() && !self.queues.completion().is_empty()
     }

@@ -157,7 +157,7 @@ impl Drop for Threads {
         self.shared.state.lock().ended = true;
         self.shared.launched.notify_all();
         for thread in self.hands.drain(..) {
-            // It catches what a request throws; there is nothing to be told about the rest.
+            // It catches the panics of requests; there is nothing else to report.
             let _ = thread.join();
         }
     }

@@ -103,7 +103,7 @@ impl Replay {
     pub fn advance_to(&mut self, at: usize) {
         assert!(
             at >= self.at,
-            "a replay goes forward: it is at {} and is asked for {at}",
+            "a replay goes forward: it is at {} and cannot reach {at}",
             self.at
         );
         assert!(

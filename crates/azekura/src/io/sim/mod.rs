@@ -47,7 +47,7 @@ impl SimDisk {
         Self::with_atom(seed, Atom::Sector)
     }
 
-    /// Most bytes a file can have; also the capacity of its map, whatever is asked for.
+    /// Most bytes a file can have; also the capacity of its map, whatever the caller passes.
     pub const FILE_SIZE_MAX: u64 = storage::MAP_CAPACITY;
 
     /// An empty disk that writes `atom` as a whole or not at all.

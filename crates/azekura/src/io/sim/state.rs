@@ -1,6 +1,6 @@
 //! What is durable, and what is pending: the rules of loss of power.
 //!
-//! An *atom* is what the device writes as a whole (512 bytes unless told otherwise).
+//! An *atom* is what the device writes as a whole (512 bytes by default).
 //!
 //! 1. A power cut leaves each atom as some prefix of the changes that touched it since its floor made it;
 //!    atoms choose independently. So writes are reordered and torn. Stores through a map are no better:
@@ -226,7 +226,7 @@ impl State {
             }
             Event::Evict { file, shown } => {
                 for (index, prefix) in shown {
-                    self.files[*file].settle(atom, *index, *prefix);
+                    self.files[*file].make_durable(atom, *index, *prefix);
                     self.files[*file].dirty.remove(index);
                 }
             }
@@ -311,7 +311,7 @@ impl FileState {
     }
 
     /// Makes the first `prefix` changes of an atom durable.
-    fn settle(&mut self, atom: u64, index: u64, prefix: usize) {
+    fn make_durable(&mut self, atom: u64, index: u64, prefix: usize) {
         let Some(dirty) = self.dirty.get_mut(&index) else {
             return;
         };
@@ -355,7 +355,7 @@ impl FileState {
             if covered == 0 || dirty.changes[covered - 1].event < dirty.doomed {
                 continue;
             }
-            self.settle(atom, index, covered);
+            self.make_durable(atom, index, covered);
             if self.dirty[&index].changes.is_empty() {
                 self.dirty.remove(&index);
             }

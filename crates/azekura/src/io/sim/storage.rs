@@ -2,7 +2,7 @@
 //!
 //! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; an observer
 //! turns each store into an event. Contents are laid out when a file is first opened: a disk that came
-//! out of a cut costs nothing for files that nobody opens.
+//! out of a cut costs nothing for files that are not opened.
 //!
 //! Lock order: the files of the disk, then the log. It does not know what may be lost: see `state`.
 
@@ -391,7 +391,7 @@ enum Wanted {
     Nothing,
     /// It takes it, if it is free.
     Free,
-    /// It takes it from whoever has it.
+    /// It takes it from the holder.
     Replacing,
 }
 
@@ -679,7 +679,7 @@ impl Storage for SimStorage {
         Ok(self.file.shape.allocated())
     }
 
-    /// The capacity is [`SimDisk::FILE_SIZE_MAX`], whatever is asked for.
+    /// The capacity is [`SimDisk::FILE_SIZE_MAX`], whatever the caller passes.
     fn map(&self, _capacity: u64) -> Result<Arc<Map>> {
         Ok(Arc::clone(&self.file.map))
     }

@@ -1,4 +1,4 @@
-//! How long somebody waits for readers who hold segments that are to be free.
+//! How long a thread waits for readers that hold segments to be freed.
 //!
 //! A [`Patience`] is made once for what is waited for: an update, a round of compaction. However often that finds no room, all its
 //! waits together last no longer, so that beside a reader that stays it is refused soon.

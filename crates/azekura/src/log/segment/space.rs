@@ -18,7 +18,7 @@
 //! created. Why a full store never stops, C being the checkpoint's need and n the storage's segments:
 //!
 //! 1. A checkpoint finds C free segments: whatever else takes a segment leaves them. C grows with the records, so that growth
-//!    leaves what C may be when it is told again; nothing else brings records.
+//!    limits C when it is reported again; nothing else adds records.
 //! 2. Cleaning finds a step of segments beyond C, since removals leave it; so it copies the live bytes of at least one
 //!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty. None of a
 //!    segment is copied unless there are segments for all of it, and no writer appends to the copies' room meanwhile; one whose live records need more, as a batch's of
@@ -204,7 +204,7 @@ impl Space<'_> {
     /// The store is not full any more once growth can go on for some segments.
     pub(super) fn ease(&self) {
         if self.left_for(Claim::Growth) >= self.step() {
-            self.segments.settle(FULL);
+            self.segments.clear_alarm(FULL);
         }
     }
 

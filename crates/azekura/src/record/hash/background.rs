@@ -13,7 +13,7 @@ use super::Core;
 use super::checkpoint::look_ahead_each;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::index::hash::{Hash, STRIPES};
+use crate::index::hash::{Hash, PARTITIONS};
 use crate::log::{Address, Patience};
 use crate::weave::Mutex;
 use crate::worker::maintenance::{Maintain, Maintenance};
@@ -95,14 +95,14 @@ impl Maintain for Background {
     }
 
     fn load(&mut self) -> bool {
-        let end = (self.loaded + LOADED).min(STRIPES);
+        let end = (self.loaded + LOADED).min(PARTITIONS);
         for partition in self.loaded..end {
-            if let Err(error) = self.core.index.warm(partition) {
+            if let Err(error) = self.core.index.load(partition) {
                 tracing::error!(%error, "a part of the index cannot be read");
             }
         }
         self.loaded = end;
-        end < STRIPES
+        end < PARTITIONS
     }
 
     fn is_healthy(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::epoch::Pin;
 use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
-use crate::index::hash::{Hash, STRIPES};
+use crate::index::hash::{Hash, PARTITIONS};
 use crate::kernel::SuperblockPair;
 use crate::kernel::superblock::damaged_slots;
 use crate::log::anchor::{Extent, read_extent};
@@ -80,7 +80,7 @@ impl Checked<'_> {
         let closed = SuperblockPair::<Super>::read(self.log.storage().as_ref()).ok();
         let closed = closed.map(|of| of.payload).filter(|last| !last.open);
         let segments = self.log.segments().in_use(Use::Log);
-        let total = segments.len() as u64 + STRIPES as u64;
+        let total = segments.len() as u64 + PARTITIONS as u64;
         for damage in damaged_slots::<Super>(self.log.storage().as_ref())? {
             report.note(damage.to_string());
             report.rewritable += 1;
@@ -104,11 +104,11 @@ impl Checked<'_> {
         // Every change before this end is in the index, and counted. A later one moves the end.
         self.log.domain().wait_for_critical_sections();
         let counted = (self.count)();
-        for stripe in 0..STRIPES {
-            if stripe % 64 == 0 {
-                progress(segments.len() as u64 + stripe as u64, total);
+        for partition in 0..PARTITIONS {
+            if partition % 64 == 0 {
+                progress(segments.len() as u64 + partition as u64, total);
             }
-            if let Err(error) = self.check_stripe(stripe, &mut report) {
+            if let Err(error) = self.check_partition(partition, &mut report) {
                 report.note_error(error);
             }
         }
@@ -209,8 +209,8 @@ impl Checked<'_> {
                 report.note_error(error);
             }
         }
-        for (stripe, image) in self.images.iter().enumerate() {
-            match Core::read_image(storage.as_ref(), salt, stripe, *image) {
+        for (partition, image) in self.images.iter().enumerate() {
+            match Core::read_image(storage.as_ref(), salt, partition, *image) {
                 Ok((_, None)) => report.bytes += image.extent.len,
                 Ok((_, Some(offset))) => {
                     let damage = corrected_bit(storage.path(), offset).to_string();
@@ -224,9 +224,9 @@ impl Checked<'_> {
         }
     }
 
-    fn check_stripe(&self, stripe: usize, report: &mut CheckReport) -> Result<()> {
-        let mut at = Some(Hash::first_of(stripe));
-        while let Some(from) = at.filter(|hash| hash.stripe() == stripe) {
+    fn check_partition(&self, partition: usize, report: &mut CheckReport) -> Result<()> {
+        let mut at = Some(Hash::first_of(partition));
+        while let Some(from) = at.filter(|hash| hash.partition() == partition) {
             let pin = self.index.pin();
             let (entries, next) = self.index.scan_chunk(&pin, from)?;
             let mut keys = HashSet::with_capacity(entries.len());

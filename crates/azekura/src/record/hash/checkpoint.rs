@@ -2,8 +2,8 @@
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 alone for a moment: note the log's end P, the count, the dead bytes, the changed stripes | the old checkpoint |
-//! | 2 write images of the changed stripes, then the root, to segments of their own | the old checkpoint |
+//! | 1 alone for a moment: note the log's end P, the count, the dead bytes, the changed partitions | the old checkpoint |
+//! | 2 write images of the changed partitions, then the root, to segments of their own | the old checkpoint |
 //! | 3 sync: images, root, and all of the log that they may point to | the old checkpoint |
 //! | 4 write the superblock over its older slot, durably: replay begins at P; then over the other slot, durably | the old one or the new |
 //! | 5 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
@@ -21,7 +21,7 @@ use super::Core;
 use super::image;
 use super::layout::{Image, Root, Super, image_seed};
 use crate::error::{Error, Kind, Result};
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 use crate::io::Storage;
 use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
 use crate::log::anchor::{Extent, Needed, read_extent_corrected, remedy};
@@ -69,7 +69,7 @@ struct Moment {
 pub(super) struct Checkpoint {
     /// What the kernel keeps of it.
     pub(super) committed: Committed<Super>,
-    /// By stripe.
+    /// By partition.
     pub(super) images: Vec<Image>,
     /// Whether a bit of the root on storage is not as it was written.
     pub(super) is_root_corrected: bool,
@@ -106,10 +106,10 @@ impl Checkpoint {
     }
 }
 
-/// Where there are images, with the stripe.
+/// Where there are images, with the partition.
 fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
     let present = images.iter().enumerate().filter(|(_, i)| !i.is_empty());
-    present.map(|(stripe, image)| (stripe, image.extent))
+    present.map(|(partition, image)| (partition, image.extent))
 }
 
 /// What the last checkpoint says of what the next one needs.
@@ -178,9 +178,9 @@ impl Load {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
         let new = count.saturating_sub(self.told.records);
-        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
+        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(PARTITIONS as u64) * IMAGE_ENDS;
         // No image stands in two runs: of each run the end may stay empty.
-        let image = (2 * images / STRIPES as u64).min(size / 2);
+        let image = (2 * images / PARTITIONS as u64).min(size / 2);
         let images = images.saturating_add(images.saturating_mul(image) / (size - image));
         let parts = images.min(2 * part_len(geometry, images));
         let root = if self.is_near_full {
@@ -220,8 +220,8 @@ pub(super) fn least_capacity(geometry: Geometry) -> u64 {
 }
 
 /// Bytes of a root that tells of so many.
-fn root_len(stripes: u64, log: u64, others: u64) -> u64 {
-    64 + stripes.min(STRIPES as u64) * 24 + log * 24 + others * 8
+fn root_len(partitions: u64, log: u64, others: u64) -> u64 {
+    64 + partitions.min(PARTITIONS as u64) * 24 + log * 24 + others * 8
 }
 
 /// Segments that are appended between one look ahead and the next: a thousandth of the storage, since it costs a look at each.
@@ -279,12 +279,12 @@ impl Core {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
         let retired = self.log.segments().retired();
-        let (moment, mut stripes) = {
+        let (moment, mut partitions) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
             let corrected = self.known.take_corrected();
-            for stripe in &corrected {
-                self.index.mark_dirty(*stripe);
+            for partition in &corrected {
+                self.index.mark_dirty(*partition);
             }
             let nothing_new = !state.is_root_corrected
                 && corrected.is_empty()
@@ -302,16 +302,16 @@ impl Core {
         };
         let appended = self.log.appended();
         let start = moment.start;
-        let changed = stripes.clone();
-        stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
+        let changed = partitions.clone();
+        partitions.extend(self.partitions_in_sparse_runs(&state, &partitions));
         // Run by run, so that each is free as soon as may be, whatever order the last ones left: the store may come to be full
         // meanwhile.
-        stripes.sort_unstable_by_key(|stripe| state.images[*stripe].extent.offset);
+        partitions.sort_unstable_by_key(|partition| state.images[*partition].extent.offset);
         if let Err(error) =
-            self.write_checkpoint(&mut state, moment, (&stripes, &changed), part_len)
+            self.write_checkpoint(&mut state, moment, (&partitions, &changed), part_len)
         {
-            for stripe in changed {
-                self.index.mark_dirty(stripe);
+            for partition in changed {
+                self.index.mark_dirty(partition);
             }
             // No root refers to what it wrote, and its room is needed: it may have failed for lack of room.
             if !self.log.is_poisoned() {
@@ -332,7 +332,7 @@ impl Core {
         &self,
         state: &mut Checkpoint,
         moment: Moment,
-        (stripes, changed): (&[usize], &[usize]),
+        (partitions, changed): (&[usize], &[usize]),
         part_len: Option<u64>,
     ) -> Result<()> {
         let last = state.committed.superblock.payload.clone();
@@ -342,7 +342,7 @@ impl Core {
         let mut entries = Vec::new();
         let mut written = 0;
         state.keep_together(self.log.geometry());
-        for &stripe in stripes {
+        for &partition in partitions {
             if written >= part_len {
                 let before = Moment {
                     start: last.start,
@@ -355,23 +355,23 @@ impl Core {
                 self.log.segments().reap_patiently(part_len / 2);
                 written = 0;
             }
-            match self.index.warm(stripe) {
+            match self.index.load(partition) {
                 // Its image cannot be read, and stays as it is: nothing was changed in it.
                 Err(error)
                     if [Kind::Corrupted, Kind::Io].contains(&error.kind())
-                        && changed.binary_search(&stripe).is_err() =>
+                        && changed.binary_search(&partition).is_err() =>
                 {
                     continue;
                 }
                 warmed => warmed?,
             }
             entries.clear();
-            self.index.capture(stripe, &mut entries);
-            images[stripe] = if entries.is_empty() {
+            self.index.capture(partition, &mut entries);
+            images[partition] = if entries.is_empty() {
                 Image::default()
             } else {
                 let bytes = image::encode(&mut entries);
-                let seed = image_seed(salt, stripe);
+                let seed = image_seed(salt, partition);
                 let extent = state.committed.parts.write(&self.log, &bytes, seed)?;
                 written += extent.len;
                 Image {
@@ -413,8 +413,8 @@ impl Core {
         } = moment;
         // The root lists its own segments too.
         let others = self.log.segments().in_use(Use::Other).len() as u64;
-        let stripes = present(&images).count() as u64;
-        let len = root_len(stripes, log.len() as u64, others) + mark.len() as u64;
+        let partitions = present(&images).count() as u64;
+        let len = root_len(partitions, log.len() as u64, others) + mark.len() as u64;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
         let extents: Vec<Extent> = present(&images).map(|(_, extent)| extent).collect();
@@ -448,18 +448,18 @@ impl Core {
         Ok(())
     }
 
-    /// Stripes to write again so that runs become free which will hold little when the `changed` ones are gone: also of a store
+    /// Partitions to write again so that runs become free which will hold little when the `changed` ones are gone: also of a store
     /// that is not full, since the few that stay may keep all the old runs when it comes to be.
-    fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
-        let stays = |stripe: usize| changed.binary_search(&stripe).is_err();
-        let counted = present(&state.images).filter(|(stripe, _)| stays(*stripe));
+    fn partitions_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
+        let stays = |partition: usize| changed.binary_search(&partition).is_err();
+        let counted = present(&state.images).filter(|(partition, _)| stays(*partition));
         let counted = counted
             .map(|(_, extent)| extent)
             .chain(state.committed.root.iter().copied());
         let sparse = parts::sparse(&self.log, counted);
         present(&state.images)
-            .filter(|(stripe, extent)| sparse.holds(extent.offset) && stays(*stripe))
-            .map(|(stripe, _)| stripe)
+            .filter(|(partition, extent)| sparse.holds(extent.offset) && stays(*partition))
+            .map(|(partition, _)| partition)
             .collect()
     }
 
@@ -469,17 +469,17 @@ impl Core {
         state.committed.release_idle(&self.log, images);
     }
 
-    /// Reads a stripe's image and verifies it. One wrong bit is read as it was written; then the offset of its byte, too.
+    /// Reads a partition's image and verifies it. One wrong bit is read as it was written; then the offset of its byte, too.
     pub(super) fn read_image(
         storage: &dyn Storage,
         salt: u32,
-        stripe: usize,
+        partition: usize,
         image: Image,
     ) -> Result<(Vec<u64>, Option<u64>)> {
         if image.is_empty() {
             return Ok((Vec::new(), None));
         }
-        let seed = image_seed(salt, stripe);
+        let seed = image_seed(salt, partition);
         let (bytes, bit) = read_extent_corrected(storage, image.extent, seed, PART)?;
         let entries = image::decode(&bytes, image.count).ok_or_else(|| {
             Error::new(Kind::Corrupted, format!("{PART} is damaged"))

@@ -229,14 +229,14 @@ impl Core {
             return;
         }
         state.committed.parts.start_new_run();
-        for (stripe, image) in state.images.iter().enumerate() {
+        for (partition, image) in state.images.iter().enumerate() {
             let index = self
                 .log
                 .geometry()
                 .locate(image.extent.offset)
                 .map_or(0, |(index, _)| index);
             if !image.is_empty() && index > first_free {
-                self.index.mark_dirty(stripe);
+                self.index.mark_dirty(partition);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A stripe's entries as a checkpoint keeps them: sorted, and packed bit by bit.
+//! A partition's entries as a checkpoint keeps them: sorted, and packed bit by bit.
 //!
 //! | size | meaning |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | .. | for each entry, lowest bit first: distance of its tag from the tag before, divided by 2^k, as so many zeros and a one; the distance's lower k bits; p bits of place |
 //! | .. | zeros to a whole byte |
 //!
-//! Tags of a stripe are spread evenly, so their distances are geometrically distributed, and a distance takes two
+//! Tags of a partition are spread evenly, so their distances are geometrically distributed, and a distance takes two
 //! bits more than its mean has (idea: Golomb 1966, Rice 1979). With six million records an entry takes
 //! 5.2 bytes instead of 8. Decoding is total: it ends where the bytes do.
 //!
@@ -52,7 +52,7 @@ pub fn encode(entries: &mut [u64]) -> Vec<u8> {
     writer.end()
 }
 
-/// Sorts what is nearly in order: an index has the entries of a stripe by buckets, and an entry not far from its own.
+/// Sorts what is nearly in order: an index has the entries of a partition by buckets, and an entry not far from its own.
 fn sort(entries: &mut [u64]) {
     let mut moves = entries.len() * MOVES_MAX;
     for at in 1..entries.len() {
@@ -226,7 +226,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// Entries of a stripe: places below `places`, tags by `tag`.
+    /// Entries of a partition: places below `places`, tags by `tag`.
     fn entries(count: u64, places: u64, tag: impl Fn(u64) -> u64) -> Vec<u64> {
         let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         (0..count)

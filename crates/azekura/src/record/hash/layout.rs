@@ -23,8 +23,8 @@
 //!
 //! | size | meaning |
 //! |---|---|
-//! | 4 | number of stripes that have entries; for each: |
-//! | 2, 2 | .. stripe, zero |
+//! | 4 | number of partitions that have entries; for each: |
+//! | 2, 2 | .. partition, zero |
 //! | 4, 4, 4 | .. number of entries, length and CRC32C of the image |
 //! | 8 | .. offset of the image in the file |
 //! | 4 | number of segments of the log; for each: |
@@ -33,7 +33,7 @@
 //! | 4, 4 | .. index, units |
 //! | 4, .. | length of the last mark before replay begins (0: there is none), and the mark (`mark`) |
 //!
-//! An image is a stripe's entries, packed (`image`). Checksums stand with the parent, so an image that was
+//! An image is a partition's entries, packed (`image`). Checksums stand with the parent, so an image that was
 //! lost or misplaced is noticed too.
 //!
 //! This file turns these bytes into values and back.
@@ -46,7 +46,7 @@ use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::format::frame::{Frame, FrameKind, KindPair};
 use crate::format::superblock::Superblock;
-use crate::index::hash::{ADDRESS_BITS, STRIPES};
+use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
 use crate::kernel::Payload;
 use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Address, Geometry, Log, LogPosition};
@@ -195,7 +195,7 @@ impl Payload for Super {
     }
 }
 
-/// Where a stripe's entries are.
+/// Where a partition's entries are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     /// Number of entries; 0: there is no image.
@@ -205,21 +205,21 @@ pub struct Image {
 }
 
 impl Image {
-    /// Whether the stripe has no entries.
+    /// Whether the partition has no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// The seed of the checksum of a stripe's image.
-pub fn image_seed(salt: u32, stripe: usize) -> u32 {
-    crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes())
+/// The seed of the checksum of a partition's image.
+pub fn image_seed(salt: u32, partition: usize) -> u32 {
+    crc(salt ^ IMAGE_SEED, &(partition as u32).to_le_bytes())
 }
 
 /// A checkpoint's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
-    /// By stripe; `STRIPES` of them.
+    /// By partition; `PARTITIONS` of them.
     pub images: Vec<Image>,
     /// Segments of the log, of images and of roots.
     pub needed: Needed,
@@ -232,10 +232,10 @@ pub struct Root {
 }
 
 impl Root {
-    /// A root without a stripe.
+    /// A root without a partition.
     pub fn new() -> Self {
         Self {
-            images: vec![Image::default(); STRIPES],
+            images: vec![Image::default(); PARTITIONS],
             needed: Needed::default(),
             mark: Vec::new(),
             pieces: Vec::new(),
@@ -246,15 +246,15 @@ impl Root {
     /// The root's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
-        let stripes = || {
+        let partitions = || {
             self.images
                 .iter()
                 .enumerate()
                 .filter(|(_, image)| !image.is_empty())
         };
-        give.u32(stripes().count() as u32);
-        for (stripe, image) in stripes() {
-            give.u16(stripe as u16)
+        give.u32(partitions().count() as u32);
+        for (partition, image) in partitions() {
+            give.u16(partition as u16)
                 .u16(0)
                 .u32(image.count)
                 .u32(image.extent.len as u32)
@@ -271,8 +271,8 @@ impl Root {
         let mut take = Take(bytes);
         let mut root = Self::new();
         for _ in 0..take.u32()? {
-            let (stripe, image) = take_image(&mut take)?;
-            *root.images.get_mut(stripe)? = image;
+            let (partition, image) = take_image(&mut take)?;
+            *root.images.get_mut(partition)? = image;
         }
         root.needed = Needed::take(&mut take)?;
         let len = take.u32()? as usize;
@@ -281,7 +281,7 @@ impl Root {
         is_sound.then_some(root)
     }
 
-    /// Decodes the images that the first bytes of a root state, the rest of which is lost; and how many stripes these are:
+    /// Decodes the images that the first bytes of a root state, the rest of which is lost; and how many partitions these are:
     /// they stand in rising order, so one that is not stated before the last of them has no entries.
     pub fn decode_first(bytes: &[u8]) -> (Self, usize) {
         let mut take = Take(bytes);
@@ -291,26 +291,26 @@ impl Root {
         };
         let mut listed = 0;
         for _ in 0..count {
-            let Some((stripe, image)) = take_image(&mut take) else {
+            let Some((partition, image)) = take_image(&mut take) else {
                 return (root, listed);
             };
-            match root.images.get_mut(stripe) {
-                Some(of) if stripe >= listed => *of = image,
+            match root.images.get_mut(partition) {
+                Some(of) if partition >= listed => *of = image,
                 _ => return (Self::new(), 0),
             }
-            listed = stripe + 1;
+            listed = partition + 1;
         }
-        (root, STRIPES)
+        (root, PARTITIONS)
     }
 }
 
 fn take_image(take: &mut Take<'_>) -> Option<(usize, Image)> {
-    let stripe = usize::from(take.u16()?);
+    let partition = usize::from(take.u16()?);
     let _zero = take.u16()?;
     let (count, len) = (take.u32()?, u64::from(take.u32()?));
     let (crc, offset) = (take.u32()?, take.u64()?);
     let extent = Extent { offset, len, crc };
-    Some((stripe, Image { count, extent }))
+    Some((partition, Image { count, extent }))
 }
 
 #[cfg(test)]
@@ -413,7 +413,7 @@ mod tests {
             let wanted = match len {
                 0..28 => 0,
                 28..52 => 4,
-                _ => STRIPES,
+                _ => PARTITIONS,
             };
             assert_eq!(listed, wanted, "{len} bytes");
             assert_eq!(first.images[..listed], root.images[..listed], "{len} bytes");

@@ -40,7 +40,7 @@ use super::salvage::leave_out_dropped;
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 use crate::io::Storage;
 use crate::log::anchor::FIRST_SEQUENCE;
 use crate::log::layout::{FIRST_FRAME, Link};
@@ -84,7 +84,7 @@ impl Rest {
             // None overlaps another one.
             log.segments().adopt(*segment, Use::Log)?;
         }
-        let mut unknown_before = if self.listed < STRIPES {
+        let mut unknown_before = if self.listed < PARTITIONS {
             found.replay(log, last, self.listed, replay)?
         } else {
             None
@@ -94,7 +94,7 @@ impl Rest {
             replay.doubt_before(last.start.position());
         }
         replay.end_before_checkpoint(self.listed, unknown_before);
-        replay.note(if self.listed < STRIPES {
+        replay.note(if self.listed < PARTITIONS {
             self.damage(log, unknown_before)
         } else {
             Self::cut(log, count)

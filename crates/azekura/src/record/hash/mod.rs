@@ -5,7 +5,7 @@
 //!   get    hash key -> bucket -> address -> frame: verify, compare key, lend value
 //!
 //!   file   | superblock x 2 | mark | segment | segment | segment | ...
-//!             |                        log       log      images of index stripes, root
+//!             |                        log       log      images of index partitions, root
 //!             `-- where replay begins, where the root is
 //! ```
 //!
@@ -16,7 +16,7 @@
 //!    with everything synced in it; `update_many` and `clear` are in it whole or not at all.
 //! 2. Reads take no lock and store to no shared line; they see the newest value that was stored before they
 //!    began, or a newer one. Every record is verified against its checksum whenever it is read.
-//! 3. Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
+//! 3. Opening reads the log behind the last checkpoint, nothing else; partitions of the index come in when
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
 //!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Where writers

@@ -186,11 +186,11 @@ impl HashDb {
         let next = recover::resume(&found_super, &log, (trust, &found), keep)?;
         let count = last.count.saturating_add_signed(replay.count);
         let (changed, mark) = (replay.changed(), replay.mark());
-        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
+        let cold = replay.into_source(Arc::clone(&log), geometry.salt, root.images.clone());
         let known = cold.known();
-        let index = Index::cold(log.domain(), Arc::new(cold))?;
-        for stripe in changed {
-            index.mark_dirty(stripe);
+        let index = Index::unloaded(log.domain(), Arc::new(cold))?;
+        for partition in changed {
+            index.mark_dirty(partition);
         }
         let mut state = Checkpoint::found(found_super, root);
         state.committed.superblock.replace(&log, next)?;
@@ -233,9 +233,9 @@ impl HashDb {
         log.resume(found.end.closed(), next);
         let count = last.count.saturating_add_signed(replay.count);
         let mark = replay.mark();
-        let cold = replay.into_cold(Arc::clone(&log), last.geometry.salt, root.images.clone());
+        let cold = replay.into_source(Arc::clone(&log), last.geometry.salt, root.images.clone());
         let known = cold.known();
-        let index = Index::cold(log.domain(), Arc::new(cold))?;
+        let index = Index::unloaded(log.domain(), Arc::new(cold))?;
         // Nothing is to be closed.
         last.open = false;
         let state = Checkpoint::found(found_super, root);

@@ -14,7 +14,7 @@ use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
-use crate::index::{Glance, Index, Place};
+use crate::index::{Index, Place, Probed};
 use crate::log::anchor::remedy;
 use crate::log::{Address, Log};
 use crate::record::group::{self, Keyed};
@@ -89,8 +89,8 @@ impl Core {
             return self.read_in_doubt(pin, key, hash, visit);
         }
         // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
-        match self.index.glance(pin, hash) {
-            Glance::At(place) => {
+        match self.index.probe(pin, hash) {
+            Probed::At(place) => {
                 if let Some(frame) = self
                     .log
                     .frame_of_key(pin, layout::RECORD, Address(place), key)
@@ -98,8 +98,8 @@ impl Core {
                     return Ok(visit(Some(frame.value)));
                 }
             }
-            Glance::Absent => return Ok(visit(None)),
-            Glance::Cold => {}
+            Probed::Absent => return Ok(visit(None)),
+            Probed::NotLoaded => {}
         }
         self.read_slow(pin, key, hash, visit)
     }
@@ -152,7 +152,7 @@ impl Core {
     ) -> Result<R> {
         let found = self.find_frame(pin, key, hash)?;
         let at = found.and_then(|(address, _)| self.log.position(address));
-        if self.known.doubts(hash.stripe(), at) {
+        if self.known.doubts(hash.partition(), at) {
             return Err(self.doubt_error().key(key));
         }
         self.read_slow(pin, key, hash, visit)
@@ -226,7 +226,7 @@ impl Core {
             }
             if self.asks_doubt {
                 let at = self.log.position(Address(place));
-                if self.known.doubts(self.hash(frame.key).stripe(), at) {
+                if self.known.doubts(self.hash(frame.key).partition(), at) {
                     return Err(self.doubt_error().key(frame.key));
                 }
             }

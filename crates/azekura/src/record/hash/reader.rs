@@ -305,10 +305,10 @@ impl View {
         };
         let count = last.count.cast_signed() + replay.count;
         let end = found.end;
-        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
+        let cold = replay.into_source(Arc::clone(&log), geometry.salt, root.images.clone());
         let mut view = Self {
             known: cold.known(),
-            index: Index::cold(log.domain(), Arc::new(cold))?,
+            index: Index::unloaded(log.domain(), Arc::new(cold))?,
             secrets: RapidSecrets::seed(last.hash_seed),
             compression: last.compression,
             sequence,
@@ -500,8 +500,8 @@ impl View {
         if !reads_doubtful && self.known.is_in_doubt() {
             let at = found.as_ref();
             let at = at.and_then(|(address, _)| self.log.position(*address));
-            let stripe = Hash::of_key(key, &self.secrets).stripe();
-            if self.known.doubts(stripe, at) {
+            let partition = Hash::of_key(key, &self.secrets).partition();
+            if self.known.doubts(partition, at) {
                 return Err(self.doubt_error().key(key));
             }
         }
@@ -534,8 +534,8 @@ impl View {
             }
             if asks_doubt {
                 let at = self.log.position(Address(place));
-                let stripe = Hash::of_key(frame.key, &self.secrets).stripe();
-                if self.known.doubts(stripe, at) {
+                let partition = Hash::of_key(frame.key, &self.secrets).partition();
+                if self.known.doubts(partition, at) {
                     return Err(self.doubt_error().key(frame.key));
                 }
             }

@@ -1,7 +1,7 @@
 //! Opening after whatever happened: replay of the log behind the checkpoint.
 //!
-//! Replay reads the log once, in order, and sorts what it says by stripe; nothing of the index is touched.
-//! A stripe comes in when it is first needed: its image, and behind it what the log said. Opening so costs
+//! Replay reads the log once, in order, and sorts what it says by partition; nothing of the index is touched.
+//! A partition comes in when it is first needed: its image, and behind it what the log said. Opening so costs
 //! the reading of the log behind the checkpoint, whatever the number of records.
 //!
 //! What is replayed was decided before: a frame says that a record has a value or is gone, so replaying it
@@ -41,14 +41,14 @@ use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
-use crate::index::hash::{ADDRESS_BITS, STRIPES};
+use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
 use crate::index::{Source, entry, place_of};
 use crate::log::damaged::{Lost, Standing, Stood};
 use crate::log::recover::{Recovered, Trust};
 use crate::log::{Address, Log, LogPosition};
 use crate::weave::Mutex;
 
-/// What the log said about a stripe behind the checkpoint, in order.
+/// What the log said about a partition behind the checkpoint, in order.
 #[derive(Debug, Default)]
 struct Replayed {
     entries: Vec<u64>,
@@ -58,13 +58,13 @@ struct Replayed {
     dead: Vec<(Address, usize)>,
 }
 
-/// Stripes that are not in memory yet.
-pub(super) struct Cold {
+/// Partitions that are not in memory yet.
+pub(super) struct Unloaded {
     log: Arc<Log>,
     salt: u32,
-    /// Those that are not empty, by stripe.
+    /// Those that are not empty, by partition.
     images: Box<[(usize, Image)]>,
-    /// Of the stripes that the log changed.
+    /// Of the partitions that the log changed.
     replayed: HashMap<usize, Mutex<Replayed>>,
     /// Keys of frames behind the checkpoint that do not verify, by address.
     keys: HashMap<u64, Vec<u8>>,
@@ -75,7 +75,7 @@ pub(super) struct Cold {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     noted: Mutex<Noted>,
-    /// Stripes of which a wrong bit was read as it was written, and whose images are still to be written again.
+    /// Partitions of which a wrong bit was read as it was written, and whose images are still to be written again.
     corrected: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
@@ -94,7 +94,7 @@ struct Noted {
 /// The root of the checkpoint is damaged.
 #[derive(Clone, Copy, Debug)]
 struct Unlisted {
-    /// From this stripe on, its images are unknown.
+    /// From this partition on, its images are unknown.
     from: usize,
     /// In these, what was last written before this position may have been changed since. `None`: nothing.
     unsure_before: Option<LogPosition>,
@@ -119,14 +119,14 @@ impl Known {
         self.noted.lock().offsets.contains(&offset)
     }
 
-    /// A wrong bit in the image of a stripe was read as it was written.
+    /// A wrong bit in the image of a partition was read as it was written.
     #[cold]
-    fn note_corrected(&self, stripe: usize, path: &Path, offset: u64) {
+    fn note_corrected(&self, partition: usize, path: &Path, offset: u64) {
         self.note(corrected_bit(path, offset));
-        self.corrected.lock().push(stripe);
+        self.corrected.lock().push(partition);
     }
 
-    /// Stripes whose images are to be written again.
+    /// Partitions whose images are to be written again.
     pub(super) fn take_corrected(&self) -> Vec<usize> {
         std::mem::take(&mut self.corrected.lock())
     }
@@ -147,9 +147,9 @@ impl Known {
         self.unsure_before.is_some() || self.unlisted.is_some()
     }
 
-    /// Whether a record at this position may have been changed since, or is absent at `None`; its stripe is this one.
-    pub(super) fn doubts(&self, stripe: usize, at: Option<LogPosition>) -> bool {
-        let unlisted = self.unlisted.filter(|unlisted| stripe >= unlisted.from);
+    /// Whether a record at this position may have been changed since, or is absent at `None`; its partition is this one.
+    pub(super) fn doubts(&self, partition: usize, at: Option<LogPosition>) -> bool {
+        let unlisted = self.unlisted.filter(|unlisted| partition >= unlisted.from);
         let unlisted = unlisted.and_then(|unlisted| unlisted.unsure_before);
         self.unsure_before
             .max(unlisted)
@@ -181,7 +181,7 @@ impl Known {
     }
 }
 
-/// A wrong bit in the image of a stripe, in the byte at `offset`.
+/// A wrong bit in the image of a partition, in the byte at `offset`.
 pub(super) fn corrected_bit(path: &Path, offset: u64) -> Damage {
     Damage::of_bit(path, offset, "a part of the index checkpoint")
 }
@@ -189,7 +189,7 @@ pub(super) fn corrected_bit(path: &Path, offset: u64) -> Damage {
 /// Collects what replay finds.
 pub(super) struct Replay {
     secrets: RapidSecrets,
-    stripes: Vec<Replayed>,
+    partitions: Vec<Replayed>,
     /// Records more (or fewer) than at the checkpoint.
     pub(super) count: i64,
     /// Sequence of the segment in which everything before was cleared last; 0: in none.
@@ -206,10 +206,10 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn new(secrets: RapidSecrets) -> Self {
-        let stripes = (0..STRIPES).map(|_| Replayed::default()).collect();
+        let partitions = (0..PARTITIONS).map(|_| Replayed::default()).collect();
         Self {
             secrets,
-            stripes,
+            partitions,
             count: 0,
             cleared: 0,
             dead: Vec::new(),
@@ -231,7 +231,7 @@ impl Replay {
         std::mem::take(&mut self.mark)
     }
 
-    /// One record of the log before the checkpoint, if its stripe is not `listed`; whether everything was cleared.
+    /// One record of the log before the checkpoint, if its partition is not `listed`; whether everything was cleared.
     pub(super) fn record_before_checkpoint(
         &mut self,
         address: Address,
@@ -240,17 +240,17 @@ impl Replay {
     ) -> bool {
         let clears = frame.header.kind == layout::CLEAR;
         if clears {
-            self.stripes.fill_with(Replayed::default);
+            self.partitions.fill_with(Replayed::default);
         }
         if let Some(mark) = layout::mark_of(frame) {
             mark.clone_into(&mut self.mark);
-        } else if !clears && Hash::of_key(frame.key, &self.secrets).stripe() >= listed {
+        } else if !clears && Hash::of_key(frame.key, &self.secrets).partition() >= listed {
             self.record_as(address, frame, true);
         }
         clears
     }
 
-    /// What was recorded so far stands before the checkpoint, which knows how many records there are. Of the stripes that are
+    /// What was recorded so far stands before the checkpoint, which knows how many records there are. Of the partitions that are
     /// not `listed`, what was last written before `unsure_before` may have been changed since.
     pub(super) fn end_before_checkpoint(
         &mut self,
@@ -378,7 +378,7 @@ impl Replay {
     ) {
         let kind = frame.header.kind;
         if kind == layout::CLEAR {
-            let before = std::mem::take(&mut self.stripes);
+            let before = std::mem::take(&mut self.partitions);
             let mut damage = std::mem::take(&mut self.damage);
             // What was lost before is lost no more: everything was cleared.
             for damage in &mut damage {
@@ -423,11 +423,11 @@ impl Replay {
             }
             _ => {}
         }
-        let stripe = &mut self.stripes[hash.stripe()];
+        let partition = &mut self.partitions[hash.partition()];
         if kind == layout::REMOVE && verifies {
-            stripe.removes.push(stripe.entries.len() as u32);
+            partition.removes.push(partition.entries.len() as u32);
         }
-        stripe.entries.push(entry(hash, address.0));
+        partition.entries.push(entry(hash, address.0));
     }
 
     /// Sequence of the segment in which everything before was cleared last; 0: in none after the checkpoint.
@@ -435,15 +435,15 @@ impl Replay {
         self.cleared
     }
 
-    /// Stripes of which records were replayed, or all if everything was cleared.
+    /// Partitions of which records were replayed, or all if everything was cleared.
     pub(super) fn changed(&self) -> Vec<usize> {
-        (0..STRIPES)
-            .filter(|s| self.cleared > 0 || !self.stripes[*s].entries.is_empty())
+        (0..PARTITIONS)
+            .filter(|s| self.cleared > 0 || !self.partitions[*s].entries.is_empty())
             .collect()
     }
 
-    /// The stripes, to be brought in when they are needed.
-    pub(super) fn into_cold(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
+    /// The partitions, to be brought in when they are needed.
+    pub(super) fn into_source(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Unloaded {
         let known = Known {
             unsure_before: self.unsure_before,
             unlisted: self.unlisted,
@@ -454,14 +454,14 @@ impl Replay {
         }
         let images = images.into_iter().enumerate();
         let images = images.filter(|(_, image)| self.cleared == 0 && !image.is_empty());
-        let replayed = self.stripes.into_iter().enumerate();
+        let replayed = self.partitions.into_iter().enumerate();
         let replayed = replayed.filter(|(_, replayed)| !replayed.entries.is_empty());
-        Cold {
+        Unloaded {
             log,
             salt,
             images: images.collect(),
             replayed: replayed
-                .map(|(stripe, replayed)| (stripe, Mutex::new(replayed)))
+                .map(|(partition, replayed)| (partition, Mutex::new(replayed)))
                 .collect(),
             keys: self.keys,
             known: Arc::new(known),
@@ -469,19 +469,19 @@ impl Replay {
     }
 }
 
-impl Source for Cold {
-    fn load(&self, stripe: usize) -> Result<Vec<u64>> {
+impl Source for Unloaded {
+    fn load(&self, partition: usize) -> Result<Vec<u64>> {
         let image = self
             .images
-            .binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+            .binary_search_by_key(&partition, |(partition, _)| *partition);
         let image = image.map_or_else(|_| Image::default(), |at| self.images[at].1);
         let storage = self.log.storage().as_ref();
-        let read = Core::read_image(storage, self.salt, stripe, image);
-        let replayed = self.replayed.get(&stripe).map(Mutex::lock);
+        let read = Core::read_image(storage, self.salt, partition, image);
+        let replayed = self.replayed.get(&partition).map(Mutex::lock);
         let mut replayed = replayed.filter(|replayed| !replayed.entries.is_empty());
         let (mut entries, bit) = read.inspect_err(|error| {
             if matches!(error.kind(), Kind::Corrupted | Kind::Io) {
-                self.lose_image(stripe, image, replayed.is_some());
+                self.lose_image(partition, image, replayed.is_some());
             }
         })?;
         if let Some(replayed) = &mut replayed {
@@ -490,13 +490,13 @@ impl Source for Cold {
             replayed.dead = dead;
         }
         if let Some(offset) = bit {
-            self.known.note_corrected(stripe, storage.path(), offset);
+            self.known.note_corrected(partition, storage.path(), offset);
         }
         Ok(entries)
     }
 
-    fn loaded(&self, stripe: usize) {
-        let Some(replayed) = self.replayed.get(&stripe) else {
+    fn loaded(&self, partition: usize) {
+        let Some(replayed) = self.replayed.get(&partition) else {
             return;
         };
         let replayed = std::mem::take(&mut *replayed.lock());
@@ -506,22 +506,22 @@ impl Source for Cold {
     }
 }
 
-impl Cold {
+impl Unloaded {
     /// The damage known so far.
     pub(super) fn known(&self) -> Arc<Known> {
         Arc::clone(&self.known)
     }
 
     #[cold]
-    fn lose_image(&self, stripe: usize, image: Image, is_changed: bool) {
+    fn lose_image(&self, partition: usize, image: Image, is_changed: bool) {
         self.known.note(Damage {
             path: self.log.storage().path().to_path_buf(),
             offset: image.extent.offset,
             len: image.extent.len,
             found: "a part of the index checkpoint cannot be read".to_owned(),
             affects: Affects::Part {
-                part: stripe as u64,
-                of: STRIPES as u64,
+                part: partition as u64,
+                of: PARTITIONS as u64,
             },
         });
         if is_changed {

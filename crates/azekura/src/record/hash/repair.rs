@@ -6,7 +6,7 @@
 //! - all frames that verify, of all segments that can be found, in the order of the log: the newest of
 //!   each key counts.
 //!
-//! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
+//! For partitions whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
 //! are *doubtful*: they are counted, and named with place and reason. Where the root is lost, records of the parts that it stated
@@ -31,7 +31,7 @@ use super::{Core, HashDb, Options, value};
 use crate::error::{Kind, Result, quote};
 use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 use crate::index::place_of;
 use crate::io::file::{File, Files};
 use crate::io::over::Over;
@@ -155,7 +155,7 @@ pub fn repair_storage(
     last.durable = last.durable.max(log.mark().unwrap_or_default().durable);
     let last = &last;
     let (root, listed, told) = match read_root(storage.as_ref(), last) {
-        Ok(root) => (root, STRIPES, Told::default()),
+        Ok(root) => (root, PARTITIONS, Told::default()),
         Err(error) => {
             report.lose_to(error);
             let rest = Rest::read(storage.as_ref(), last);
@@ -182,16 +182,16 @@ pub fn repair_storage(
             last,
             report,
             &mut |position, address, frame, standing| {
-                let stripe = Hash::of_key(frame.key, &secrets).stripe();
+                let partition = Hash::of_key(frame.key, &secrets).partition();
                 let before = position < last.start.position();
                 // Of a part that the root states, the log is not asked: an opening does not either.
-                let is_known = stripe >= listed && told.all_after(segment, position);
+                let is_known = partition >= listed && told.all_after(segment, position);
                 newest.note(
                     position,
                     address,
                     (frame, standing),
                     (before, is_known),
-                    known.of(stripe),
+                    known.of(partition),
                 );
             },
         );
@@ -209,11 +209,11 @@ pub fn repair_storage(
     Ok(())
 }
 
-/// Which places hold the records that were there at P: for each stripe rising, or `None` if its image is lost.
+/// Which places hold the records that were there at P: for each partition rising, or `None` if its image is lost.
 struct Known(Vec<Option<Vec<u64>>>);
 
 impl Known {
-    /// `images` of the first stripes; the others are lost.
+    /// `images` of the first partitions; the others are lost.
     fn read(
         storage: &dyn Storage,
         last: &Super,
@@ -221,8 +221,8 @@ impl Known {
         report: &mut RepairReport,
     ) -> Self {
         let salt = last.geometry.salt;
-        let places_of = |(stripe, image): (usize, &Image)| match Core::read_image(
-            storage, salt, stripe, *image,
+        let places_of = |(partition, image): (usize, &Image)| match Core::read_image(
+            storage, salt, partition, *image,
         ) {
             Ok((entries, _)) => {
                 let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
@@ -235,19 +235,19 @@ impl Known {
             }
         };
         let mut places: Vec<_> = images.iter().enumerate().map(places_of).collect();
-        places.resize(STRIPES, None);
+        places.resize(PARTITIONS, None);
         Self(places)
     }
 
-    fn of(&self, stripe: usize) -> Option<&[u64]> {
-        self.0[stripe].as_deref()
+    fn of(&self, partition: usize) -> Option<&[u64]> {
+        self.0[partition].as_deref()
     }
 
     /// The places that hold no record that verifies, but for those whose keys were `named`.
     fn missing(&self, log: &Log, secrets: &RapidSecrets, named: &HashSet<u64>) -> Missing {
         let mut buf = Vec::new();
         let mut lost = Missing::default();
-        for (stripe, places) in self.0.iter().enumerate() {
+        for (partition, places) in self.0.iter().enumerate() {
             for place in places
                 .iter()
                 .flatten()
@@ -255,7 +255,7 @@ impl Known {
             {
                 let found = log.copy_frame(Address(*place), &mut buf);
                 let is_there =
-                    |frame: Frame<'_>| Hash::of_key(frame.key, secrets).stripe() == stripe;
+                    |frame: Frame<'_>| Hash::of_key(frame.key, secrets).partition() == partition;
                 if !found.is_ok_and(is_there) {
                     lost.note(Address(*place).offset());
                 }

@@ -39,7 +39,7 @@ impl Machine {
         self.0.lock().now
     }
 
-    /// Lets time pass in which nobody asks for anything: a processor works, or a user thinks. The drive drains its
+    /// Lets time pass without a request: a processor works, or a user thinks. The drive drains its
     /// cache meanwhile.
     pub fn pass(&self, ns: u64) {
         self.0.lock().now += ns;

@@ -9,10 +9,10 @@
 //! 1. Time is a number of nanoseconds that only requests move; equal requests give equal times on every machine.
 //! 2. Reads go before what waits in the cache, unless a write waits for room there: then they take turns.
 //! 3. A flush waits for all that was submitted before it, and what comes later waits for it, as with SATA's.
-//! 4. Nobody starves: what waits longer than the drive's bound is served first, in order of arrival.
+//! 4. No request starves: one that waits longer than the drive's bound is served first, in order of arrival.
 //!
 //! A range wholly in the write cache is read from there; one partly there costs what the platters cost. A read that
-//! goes on where the last one ended is served by what the drive read ahead. It moves no bytes and knows no errors:
+//! continues where the last one ended is served by what the drive read ahead. It moves no bytes and knows no errors:
 //! [`Clocked`] puts it below a storage, which may be [`Sparse`] where it is large.
 
 mod cache;
@@ -30,18 +30,18 @@ pub use clocked::{Clocked, Machine};
 pub use parameters::{Parameters, Seek, WriteCache};
 pub use sparse::Sparse;
 
-/// What is asked of a drive.
+/// A command to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The bytes of a range.
     Read,
     /// Takes the bytes of a range.
     Write,
-    /// Returns when all that was taken before survives loss of power; place and length say nothing.
+    /// Returns when all that was taken before survives loss of power; offset and length are ignored.
     Flush,
 }
 
-/// A request, as told apart from others of its drive.
+/// The identity of a request of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -95,12 +95,12 @@ pub struct Drive {
     parameters: Parameters,
     /// Not begun, by arrival.
     waiting: VecDeque<Request>,
-    /// Ended, not told yet.
+    /// Ended, not reported yet.
     done: BTreeSet<Completion>,
     /// When the last of all that was begun ends.
     ended: u64,
-    /// The last time that was told.
-    told: u64,
+    /// The last time that was reported.
+    reported: u64,
     /// When the last step began, and when the last flush ended: nothing of the host begins before.
     clock: u64,
     flushed_at: u64,
@@ -129,7 +129,7 @@ impl Drive {
             waiting: VecDeque::new(),
             done: BTreeSet::new(),
             ended: 0,
-            told: 0,
+            reported: 0,
             clock: 0,
             flushed_at: 0,
             tickets: 0,
@@ -160,8 +160,8 @@ impl Drive {
         self.dirty.bytes()
     }
 
-    /// Gives the drive a request that comes at `arrival` nanoseconds (or, if that was told already, at the last time
-    /// that was told), for `len` bytes at `offset`, widened to sectors.
+    /// Gives the drive a request that comes at `arrival` nanoseconds (or, if that was reported already, at the last time
+    /// that was reported), for `len` bytes at `offset`, widened to sectors.
     ///
     /// Panics if the range ends beyond the capacity.
     pub fn submit(&mut self, arrival: u64, command: Command, offset: u64, len: u64) -> Ticket {
@@ -190,7 +190,7 @@ impl Drive {
             command,
             offset,
             len,
-            arrival: arrival.max(self.told),
+            arrival: arrival.max(self.reported),
         };
         let place = self
             .waiting
@@ -199,8 +199,8 @@ impl Drive {
         ticket
     }
 
-    /// The next completion, in order of time; `None` if nothing was submitted that is not told yet. Whoever has more
-    /// in flight submits what arrives before it first.
+    /// The next completion, in order of time; `None` if all that was submitted has been reported. A caller with more
+    /// in flight first submits what arrives before it.
     pub fn next_completion(&mut self) -> Option<Completion> {
         loop {
             let step = if self.waiting.is_empty() {
@@ -212,7 +212,7 @@ impl Drive {
                 && step.is_none_or(|(start, _)| first.at <= start)
             {
                 self.done.remove(&first);
-                self.told = first.at;
+                self.reported = first.at;
                 return Some(first);
             }
             let (start, step) = step?;
@@ -251,7 +251,7 @@ impl Drive {
         request.arrival.max(self.clock).max(self.flushed_at)
     }
 
-    /// When the drive knows what is asked for.
+    /// When the drive has decoded the command.
     fn understood(&self, request: &Request) -> u64 {
         request.arrival.max(self.flushed_at) + self.parameters.command_ns
     }

@@ -4,7 +4,7 @@
 //! threads change beside a check is tried by `azekura stress`.
 
 use super::*;
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 
 /// A store of `count` records.
 fn filled(count: u32) -> HashDb {
@@ -15,10 +15,10 @@ fn filled(count: u32) -> HashDb {
     db
 }
 
-/// Of keys that are not stored, one whose record would stand in a stripe that `wanted` takes.
+/// Of keys that are not stored, one whose record would stand in a partition that `wanted` takes.
 fn absent(db: &HashDb, wanted: impl Fn(usize) -> bool) -> [u8; 4] {
     let keys = (1 << 20..).map(u32::to_le_bytes);
-    let found = |key: &[u8; 4]| wanted(db.core.hash(key).stripe());
+    let found = |key: &[u8; 4]| wanted(db.core.hash(key).partition());
     keys.take(1 << 16).find(found).unwrap()
 }
 
@@ -28,12 +28,12 @@ fn absent(db: &HashDb, wanted: impl Fn(usize) -> bool) -> [u8; 4] {
 fn records_that_come_and_go_while_a_store_is_checked_are_no_damage() {
     let db = filled(2000);
     let keys = (0..2000u32).map(u32::to_le_bytes);
-    let later = |key: &[u8; 4]| db.core.hash(key).stripe() > STRIPES * 3 / 4;
+    let later = |key: &[u8; 4]| db.core.hash(key).partition() > PARTITIONS * 3 / 4;
     let goes = keys.clone().find(later).unwrap();
-    let comes = absent(&db, |stripe| stripe < STRIPES / 4);
+    let comes = absent(&db, |partition| partition < PARTITIONS / 4);
     let mut is_changed = false;
     let report = db.check(&mut |done, total| {
-        if total - done <= STRIPES as u64 / 2 && !is_changed {
+        if total - done <= PARTITIONS as u64 / 2 && !is_changed {
             is_changed = true;
             db.put(&comes, b"value").unwrap();
             assert!(db.remove(&goes).unwrap());

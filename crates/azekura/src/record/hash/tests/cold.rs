@@ -1,13 +1,13 @@
-//! Stripes that are not in memory: what a clear does to one that is being loaded, and what a failed load leaves.
+//! Partitions that are not in memory: what a clear does to one that is being loaded, and what a failed load leaves.
 //!
-//! A thread loads all stripes while the store is cleared, at a later moment each round; the deterministic test of the same
+//! A thread loads all partitions while the store is cleared, at a later moment each round; the deterministic test of the same
 //! race is the index's own. Slots that are only reserved, and pins within pins, are here, too.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::index::Source as _;
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 use crate::log::{Address, Claim};
 use crate::record::hash::recover::Replay;
 
@@ -27,7 +27,7 @@ fn dead_bytes(log: &Log) -> u64 {
     in_use.iter().map(|segment| segment.dead).sum()
 }
 
-/// A clear once let the stripe that was being loaded come back: `count` was 0, and a scan showed some records.
+/// A clear once let the partition that was being loaded come back: `count` was 0, and a scan showed some records.
 #[test]
 fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     const LIMIT: u64 = 1 << 27;
@@ -48,8 +48,8 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
         let loading = {
             let db = Arc::clone(&db);
             std::thread::spawn(move || {
-                for stripe in 0..STRIPES {
-                    db.core.index.warm(stripe).unwrap();
+                for partition in 0..PARTITIONS {
+                    db.core.index.load(partition).unwrap();
                 }
             })
         };
@@ -68,7 +68,7 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     }
 }
 
-/// A load whose stripe could not be built, for want of memory, once had dropped what the log said.
+/// A load whose partition could not be built, for want of memory, once had dropped what the log said.
 #[test]
 fn a_load_that_came_to_nothing_is_made_again_whole() {
     let memory = Memory::new(1 << 26).unwrap();
@@ -87,21 +87,21 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
     .unwrap();
     let salt = log.geometry().salt;
     let before = dead_bytes(&log);
-    let cold = replay.into_cold(
+    let cold = replay.into_source(
         Arc::clone(&log),
         salt,
-        vec![crate::record::hash::layout::Image::default(); STRIPES],
+        vec![crate::record::hash::layout::Image::default(); PARTITIONS],
     );
     let mut count = 0;
-    for stripe in 0..STRIPES {
-        let first = cold.load(stripe).unwrap();
-        assert_eq!(cold.load(stripe).unwrap(), first);
+    for partition in 0..PARTITIONS {
+        let first = cold.load(partition).unwrap();
+        assert_eq!(cold.load(partition).unwrap(), first);
         assert_eq!(dead_bytes(&log), before, "what is not loaded kills nothing");
         count += first.len();
     }
     assert_eq!(count, 60);
-    for stripe in 0..STRIPES {
-        cold.loaded(stripe);
+    for partition in 0..PARTITIONS {
+        cold.loaded(partition);
     }
     assert!(dead_bytes(&log) > before);
 }
@@ -132,12 +132,16 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
     };
     let mut entries = vec![crate::index::entry(hash, second.0)];
     let bytes = crate::record::hash::image::encode(&mut entries);
-    let (salt, stripe, offset) = (log.geometry().salt, hash.stripe(), memory.size().unwrap());
+    let (salt, partition, offset) = (
+        log.geometry().salt,
+        hash.partition(),
+        memory.size().unwrap(),
+    );
     memory.resize(offset + bytes.len() as u64).unwrap();
     memory.write_at(offset, &bytes).unwrap();
-    let seed = layout::image_seed(salt, stripe);
-    let mut images = vec![layout::Image::default(); STRIPES];
-    images[stripe] = layout::Image {
+    let seed = layout::image_seed(salt, partition);
+    let mut images = vec![layout::Image::default(); PARTITIONS];
+    images[partition] = layout::Image {
         count: 1,
         extent: crate::log::anchor::Extent {
             offset,
@@ -146,9 +150,9 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
         },
     };
     let before = dead_bytes(&log);
-    let cold = replay.into_cold(Arc::clone(&log), salt, images);
-    assert_eq!(cold.load(stripe).unwrap(), entries);
-    cold.loaded(stripe);
+    let cold = replay.into_source(Arc::clone(&log), salt, images);
+    assert_eq!(cold.load(partition).unwrap(), entries);
+    cold.loaded(partition);
     assert_eq!(dead_bytes(&log) - before, first as u64);
 }
 
@@ -195,14 +199,14 @@ fn with_unreadable_images() -> (lost_root::Unreadable, Vec<usize>) {
     let (memory, db) = at_a_checkpoint(20_000, b"value");
     let images = db.core.checkpoint.lock().images.clone();
     db.close().unwrap();
-    let page = images[STRIPES / 2].extent.offset & !4095;
-    let is_there = |stripe: &usize| {
-        let extent = images[*stripe].extent;
-        !images[*stripe].is_empty()
+    let page = images[PARTITIONS / 2].extent.offset & !4095;
+    let is_there = |partition: &usize| {
+        let extent = images[*partition].extent;
+        !images[*partition].is_empty()
             && extent.offset < page + 4096
             && page < extent.offset + extent.len
     };
-    let lost: Vec<usize> = (0..STRIPES).filter(is_there).collect();
+    let lost: Vec<usize> = (0..PARTITIONS).filter(is_there).collect();
     assert!(lost.len() > 1, "{} parts", lost.len());
     (lost_root::Unreadable { memory, page }, lost)
 }
@@ -214,7 +218,7 @@ fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
     let db = HashDb::open_on(Arc::new(storage), &small()).unwrap();
     let is_lost = |i: &u32| {
         let hash = Hash::of_key(&i.to_le_bytes(), &db.core.secrets);
-        lost.contains(&hash.stripe())
+        lost.contains(&hash.partition())
     };
     let records = (0..20_000).filter(is_lost).count();
     let (mut shown, mut reported) = (0, Vec::new());
@@ -249,7 +253,7 @@ fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read
         for i in (0..20_000u32).step_by(10) {
             let key = i.to_le_bytes();
             let found = reader.get(&key);
-            if lost.contains(&Hash::of_key(&key, &writer.core.secrets).stripe()) {
+            if lost.contains(&Hash::of_key(&key, &writer.core.secrets).partition()) {
                 assert_eq!(found.unwrap_err().kind(), Kind::Io);
                 refused += 1;
             } else {

@@ -5,7 +5,7 @@
 //! checkpoint, and removals found no room, for ever.
 
 use super::*;
-use crate::index::hash::STRIPES;
+use crate::index::hash::PARTITIONS;
 use crate::log::Use;
 use crate::testkit::suite::{case, share, tried_at_least};
 
@@ -46,11 +46,11 @@ fn taken(db: &HashDb) -> (u64, u64) {
     (taken, most)
 }
 
-/// Some stripes are to be written again, and there is news for a checkpoint.
+/// Some partitions are to be written again, and there is news for a checkpoint.
 fn change(db: &HashDb, keys: &[u64], mut is_changed: impl FnMut(usize) -> bool) {
-    for stripe in (0..STRIPES).filter(|stripe| is_changed(*stripe)) {
-        db.core.index.warm(stripe).unwrap();
-        db.core.index.mark_dirty(stripe);
+    for partition in (0..PARTITIONS).filter(|partition| is_changed(*partition)) {
+        db.core.index.load(partition).unwrap();
+        db.core.index.mark_dirty(partition);
     }
     if let Some(key) = keys.first() {
         db.put(&key.to_le_bytes(), b"").unwrap();
