@@ -88,7 +88,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
                 '\t' => text.push_str("\\t"),
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
-                // Nobody sees a byte-order mark, and at the head of a file it would be taken for one.
+                // A byte-order mark is invisible, and at the head of a file it would be taken for one.
                 c if c.is_control() || c == '\u{feff}' => {
                     let mut buf = [0; 4];
                     c.encode_utf8(&mut buf)

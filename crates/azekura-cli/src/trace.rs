@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Level and form may be changed while it runs. An event is one line whatever is in it, written in one piece. Spans are
-//! not told: nothing here has any. It does not know which events there are.
+//! not reported: nothing here has any. It does not know which events there are.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;

@@ -223,7 +223,7 @@ impl Server {
         let watch = Monitor::new(&self.service, &self.control, &self.config, &self.history);
         let closed = AtomicBool::new(false);
         let served = std::thread::scope(|scope| {
-            let keeper = start(scope, "time", || {
+            let clock = start(scope, "time", || {
                 self.run_clock(watch.collector());
                 Ok(())
             });
@@ -235,7 +235,7 @@ impl Server {
             let door = listeners
                 .door()
                 .map(|door| start(scope, "metrics", || watch.serve(door, &closed)));
-            let beside = [Some(keeper), Some(sweeper), door];
+            let beside = [Some(clock), Some(sweeper), door];
             // Where the system refuses one of them, the server ends as it begins.
             if beside.iter().flatten().any(Result::is_err) {
                 self.control.stop();

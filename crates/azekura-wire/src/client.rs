@@ -2,7 +2,7 @@
 //!
 //! It speaks the text protocol over TCP, a unix socket or TLS. What the server refuses is an error with the server's own
 //! words; lengths that a server announces are bounded, and neither sending nor an answer may take longer than
-//! [`TIMEOUT`]. It does not know what is asked.
+//! [`TIMEOUT`]. It does not know what requests mean.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;

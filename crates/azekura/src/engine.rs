@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Everything a user calls (`get`, `append`, `increment`, ...) is written once above these, in
-//! `verbs`. The only upward calls are the closures handed to `read`, `scan` and `update`, and those that are
-//! told of progress or of what a cache drops.
+//! `verbs`. The only upward calls are the closures handed to `read`, `scan` and `update`, and those that
+//! report progress or what a cache drops.
 //! This module knows no engine and no file.
 
 use std::borrow::Cow;
@@ -123,7 +123,7 @@ pub trait Reader: Send + Sync {
     /// `visit` may call the engine again. It should be short: it delays the reuse of memory.
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
 
-    /// `read` for each key, in any order; `visit` is told the index of the key in `keys`.
+    /// `read` for each key, in any order; `visit` gets the index of the key in `keys`.
     ///
     /// Each value is the one at some moment of the call; they need not be of one moment. Engines
     /// overlap the memory accesses of neighbouring keys: 16 and more at once are worth it.
@@ -136,7 +136,7 @@ pub trait Reader: Send + Sync {
 
     /// A hint that these keys will be asked for or changed soon, each by a call of its own, whose memory accesses then do not
     /// wait: records are brought near, where the engine can. No more than some 32 stay there. It changes nothing.
-    fn bring_near(&self, _keys: &[&[u8]]) {}
+    fn prefetch_keys(&self, _keys: &[&[u8]]) {}
 
     /// Lends records in the engine's order, from `from` (`None`: from the first) until `visit`
     /// breaks or the last was shown.
@@ -149,7 +149,7 @@ pub trait Reader: Send + Sync {
         self.scan_past(from, visit, &mut Err)
     }
 
-    /// As `scan`, but `damaged` is told of each damaged record: with `Ok` the scan goes on behind it, with an error it
+    /// As `scan`, but `damaged` is called for each damaged record: with `Ok` the scan continues past it, with an error it
     /// ends. A scan that is continued by a bookmark may report one again. A part of the index that cannot be read is
     /// reported once, and its records are not shown.
     fn scan_past(
@@ -284,7 +284,7 @@ pub trait Persistent: Reader {
 
     /// Verifies the whole file against its checksums and invariants; read-only.
     ///
-    /// Damage is reported in the [`CheckReport`], not as an error. `progress` is told (done, total); it does not
+    /// Damage is reported in the [`CheckReport`], not as an error. `progress` is called with (done, total); it does not
     /// update this store, which may wait for the check to end. `Invalid` inside the closure of another store's update.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
 
@@ -304,7 +304,7 @@ pub trait Persistent: Reader {
     }
 
     /// Looks whether the path still leads to the open file. `Io`, with what saves the contents, if that was removed, moved or
-    /// replaced: then what is written is not found by whoever opens the path next. From then on updates are refused with the
+    /// replaced: then the next open of the path does not find what is written. From then on updates are refused with the
     /// same error, until a call finds the file there again, one of these or an update; reads continue. A store does not look by
     /// itself, as a file without a name has its uses; a program that runs for long calls this once a second, and
     /// behind a `sync` that it acknowledges. Costs two system calls.
@@ -350,8 +350,8 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.0.read_many(keys, visit)
     }
-    fn bring_near(&self, keys: &[&[u8]]) {
-        self.0.bring_near(keys);
+    fn prefetch_keys(&self, keys: &[&[u8]]) {
+        self.0.prefetch_keys(keys);
     }
     fn scan_past(
         &self,

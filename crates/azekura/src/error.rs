@@ -173,24 +173,24 @@ impl Error {
         self
     }
 
-    /// Without a remedy: where it is told as a finding, it is being seen to.
+    /// Without a remedy: where it is reported as a finding, it is already handled.
     pub(crate) fn without_remedy(mut self) -> Self {
         self.0.remedy = None;
         self
     }
 
-    /// Another remedy, if it has the one that was `told`.
-    pub(crate) fn remedy_instead(self, told: &str, remedy: &str) -> Self {
-        if self.has_remedy(told) {
+    /// Another remedy, if it has the `present` one.
+    pub(crate) fn remedy_instead(self, present: &str, remedy: &str) -> Self {
+        if self.has_remedy(present) {
             self.remedy(remedy)
         } else {
             self
         }
     }
 
-    /// Whether it has the remedy that was `told`.
-    pub(crate) fn has_remedy(&self, told: &str) -> bool {
-        self.0.remedy.as_deref() == Some(told)
+    /// Whether it has this remedy.
+    pub(crate) fn has_remedy(&self, remedy: &str) -> bool {
+        self.0.remedy.as_deref() == Some(remedy)
     }
 
     /// What the caller should do next.

@@ -1,7 +1,7 @@
 //! Orders of keys: which of two byte strings comes first.
 //!
 //! Promises: each order is total on any bytes, and two keys are equal only if their bytes are: what an order deems alike
-//! is told apart by the bytes. Names are stable; they stand in files. Nothing overflows: numbers in text are compared
+//! is distinguished by the bytes. Names are stable; they stand in files. Nothing overflows: numbers in text are compared
 //! digit by digit, however many there are.
 //!
 //! | name | order |

@@ -1,6 +1,6 @@
 //! `check`: verifies every byte of a file against its checksums and invariants, without changing it.
 //! Prints each damage on a line, and a verdict; the exit code is 8 where there is damage.
-//! It does not mend: `repair` does, into another file.
+//! It does not repair: `azekura repair` does, into another file.
 
 use std::path::PathBuf;
 

@@ -87,7 +87,7 @@ fn finite(text: &str) -> Result<f64> {
     )
 }
 
-/// Refuses a sum that is infinite or not a number, which the library would store. Nobody else writes between this and the
+/// Refuses a sum that is infinite or not a number, which the library would store. No other thread writes between this and the
 /// addition: the file is open for writing by this process alone.
 fn refuse_overflow(engine: &dyn Engine, key: &[u8], by: f64, initial: f64) -> Result<()> {
     let before = engine.counter_float(key)?.unwrap_or(initial);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! No other name is touched. Readers that have the old file open go on reading the old one. The new one has its owner and mode.
-//! It does not mend: a damaged file is refused with the damage named.
+//! It does not repair: a damaged file is refused with the damage named.
 
 use std::fs;
 use std::path::PathBuf;

@@ -68,7 +68,7 @@ impl Serve {
         let mut listeners = listeners(&config, handed)?;
         let control = Control::new(config.limits.clone())?;
         let server = Server::open(&config, &control)?;
-        // Whoever reads the announcement may connect at once.
+        // A program that reads the announcement may connect at once.
         listeners.begin()?;
         announce(&config, &listeners, &server, out)?;
         // Who reads events by a program learns from them when it began and ended.

@@ -245,7 +245,7 @@ impl Service {
 
     /// Prefetches the keys of requests that were not served yet.
     pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
-        self.engine.bring_near(keys);
+        self.engine.prefetch_keys(keys);
     }
 
     /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared by all that wait.

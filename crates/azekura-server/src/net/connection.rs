@@ -288,7 +288,7 @@ impl Connection {
                 bytes_out: turn.output.len(),
             };
             from = turn.meter.note(from, &turned);
-            match self.go_on(&sent, served.next) {
+            match self.continue_after(&sent, served.next) {
                 None => {}
                 Some(fate) => return fate,
             }
@@ -428,7 +428,7 @@ impl Connection {
     }
 
     /// What a turn comes to when its answers were `sent`; `None`: more may be read.
-    fn go_on(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Action> {
+    fn continue_after(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Action> {
         match (sent, self.pending, next) {
             (Err(Gone), ..) => Some(Action::Close),
             (_, Pending::Pause, Next::Pause { millis }) => {

@@ -67,7 +67,7 @@ impl Waker {
 
     /// Wakes it, now or when it next waits.
     pub(crate) fn wake(&self) {
-        // Full means that it was rung already.
+        // Full means that it was notified already.
         let _ = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 

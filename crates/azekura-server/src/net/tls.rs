@@ -104,7 +104,7 @@ mod tests {
         }
         assert!(tls.held() == 0 && tls.has_moved());
         drop(tls);
-        // An end that was not told would be an error.
+        // An end without close_notify would be an error.
         assert_eq!(reader.join().unwrap().unwrap(), sent);
     }
 }

@@ -71,7 +71,7 @@ impl Health {
         let unfit = |word, more: String| Err(Unfit { word, more });
         let trouble = service.errors();
         if control.is_stopping() {
-            return unfit("draining", "the server was told to end".into());
+            return unfit("draining", "the server is shutting down".into());
         }
         if trouble.count(Kind::Poisoned) > 0 {
             return unfit("poisoned", trouble.last().unwrap_or_default());

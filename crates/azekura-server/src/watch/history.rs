@@ -243,12 +243,12 @@ mod tests {
         let rows = history.since(0);
         assert_eq!((rows.len(), rows[0].number), (ROWS, 99));
         assert_eq!(history.since(397).len(), 1);
-        let mut told = Vec::new();
-        history.tell(&mut |name, value| told.push(format!("{name} {value}")));
-        assert!(told.contains(&"gets_per_second 0".to_owned()), "{told:?}");
+        let mut lines = Vec::new();
+        history.tell(&mut |name, value| lines.push(format!("{name} {value}")));
+        assert!(lines.contains(&"gets_per_second 0".to_owned()), "{lines:?}");
         assert!(
-            !told.iter().any(|line| line.starts_with("p50_us")),
-            "{told:?}"
+            !lines.iter().any(|line| line.starts_with("p50_us")),
+            "{lines:?}"
         );
     }
 

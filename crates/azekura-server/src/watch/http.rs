@@ -10,7 +10,7 @@ pub const HEAD_LEN_MAX: usize = 8 << 10;
 /// Most header fields of a request.
 const FIELDS_MAX: usize = 64;
 
-/// What is asked for.
+/// The resource that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'h> {
     /// Whether only the head of the answer is wanted.

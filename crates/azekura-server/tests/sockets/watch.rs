@@ -342,7 +342,7 @@ fn health_says_draining_while_a_client_has_answers_to_read() {
     let health = page("/health", door);
     assert_eq!(
         (health.status, health.body.as_str()),
-        (503, "draining: the server was told to end\n")
+        (503, "draining: the server is shutting down\n")
     );
     drop(client);
 }

@@ -15,7 +15,7 @@ use super::frame::{Frame, HEAD_SUM, Header, INNER, NoFrame};
 
 /// Bytes of the longest frame or image in which a bit is looked for.
 pub const LEN_MAX: usize = 128 << 10;
-/// Bytes of the longest frame of which it is asked whether one bit is wrong.
+/// Bytes of the longest frame that is checked for one flipped bit.
 pub const LONG_MAX: usize = 64 << 20;
 
 /// Bits of a frame's first words, which say how long it is.

@@ -84,7 +84,7 @@ pub const WIDE: u8 = FrameKind::MARK.0 - FIRST_WIDE;
 const FIRST_KEYED: u8 = 1;
 const FIRST_WIDE: u8 = 7;
 
-/// Two kinds that are told apart by one bit only, so that one comparison finds a frame of either ([`Header::of_short`]).
+/// Two kinds that differ in one bit only, so that one comparison finds a frame of either ([`Header::of_short`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KindPair(FrameKind, u8);
 

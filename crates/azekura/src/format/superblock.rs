@@ -6,7 +6,7 @@
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
-//! | 0 | 8 | magic `azekura\n`: tells this file from others; the newline shows text-mode damage |
+//! | 0 | 8 | magic `azekura\n`: distinguishes this file from others; the newline shows text-mode damage |
 //! | 8 | 4 | CRC32C of everything after it to the end of the payload |
 //! | 12 | 2 | format version of the file: a newer one is refused, not guessed |
 //! | 14 | 2 | payload length in bytes |
@@ -165,9 +165,9 @@ impl Superblock {
             } else {
                 "both superblocks are damaged"
             };
-            return Error::new(Kind::Corrupted, what).offset(0).remedy(
-                "restore a backup: without one of both superblocks nothing tells where anything is",
-            );
+            return Error::new(Kind::Corrupted, what)
+                .offset(0)
+                .remedy("both superblocks are unreadable; restore from a backup");
         }
         let start = head.get(..head.len().min(8)).unwrap_or_default();
         Error::new(Kind::Mismatch, "not an azekura file")

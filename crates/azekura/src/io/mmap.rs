@@ -80,7 +80,7 @@ pub fn return_large_memory(least: u32) {
     let _ = least;
 }
 
-/// Hears every store into a [`Map`], after it was made.
+/// Observes every store into a [`Map`], after it was made.
 pub trait WriteObserver: Send + Sync {
     /// `bytes` now stand at `offset`.
     fn stored(&self, offset: u64, bytes: &[u8]);

@@ -349,7 +349,7 @@ impl Needed {
         }
     }
 
-    /// Tells the log.
+    /// Marks the segments in use in the log.
     pub fn adopt(&self, log: &Log) -> Result<()> {
         for segment in &self.log {
             log.segments().adopt(*segment, Use::Log)?;

@@ -226,7 +226,7 @@ impl Log {
         }
     }
 
-    /// Appends `entries` as one batch: after a crash all of them happened or none. Tells `each` the
+    /// Appends `entries` as one batch: after a crash all of them happened or none. Calls `each` with the
     /// frame of every entry, in order.
     pub fn append_batch(
         &self,

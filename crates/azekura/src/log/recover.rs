@@ -386,7 +386,7 @@ impl Log {
         if let Some(entered) = self.enter_segment(index, sequence) {
             return entered.map(|()| true);
         }
-        // Whoever says that the log begins there says with which sequence, too.
+        // A caller that states that the log begins there states its sequence, too.
         let candidate = self.candidate(index, sequence);
         let entered = candidate.is_some_and(|segment| self.enter_candidate(segment));
         let lost = self.lost_header(

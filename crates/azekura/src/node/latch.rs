@@ -1,7 +1,7 @@
 //! A lock whose holder says when it changes what it guards, so that readers need not take it.
 //!
 //! Readers note the version, read, and ask whether it still counts. Only while the guarded is being changed must they
-//! wait: a moment by looking again, then parked like one who wants the lock, so nobody spins without bound. Who holds
+//! wait: a moment by looking again, then parked like one who wants the lock, so no thread spins without bound. Who holds
 //! the lock and changes nothing disturbs no reader.
 //!
 //! Orderings: the holder's stores lie between a release fence behind the odd version and a release store of the even
@@ -79,7 +79,7 @@ impl Latch {
         }
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if no thread has it.
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         Some(Locked {
             _lock: self.lock.try_lock()?,

@@ -113,7 +113,7 @@ impl Key {
 pub enum Value<'v> {
     /// These bytes, at most [`VALUE_LEN_MAX`].
     Inside(&'v [u8]),
-    /// A word that tells where it is.
+    /// A word that points to it.
     Outside(u64),
 }
 

@@ -174,8 +174,11 @@ mod tests {
             (0.9999, 9999),
             (1.0, 10_000),
         ] {
-            let (told, exact) = (histogram.quantile(part), Duration::from_micros(micros));
-            assert!(exact <= told && told <= exact * 17 / 16, "{part}: {told:?}");
+            let (estimate, exact) = (histogram.quantile(part), Duration::from_micros(micros));
+            assert!(
+                exact <= estimate && estimate <= exact * 17 / 16,
+                "{part}: {estimate:?}"
+            );
         }
         assert_eq!(histogram.max(), Duration::from_millis(10));
         assert_eq!(histogram.mean(), Duration::from_nanos(5_000_500));

@@ -70,7 +70,7 @@ impl<'b> Start<'b> {
         Bookmark::of(&[&self.head(), self.key])
     }
 
-    /// As `bookmark`, where nobody can be answered that memory was refused.
+    /// As `bookmark`, where a failed allocation cannot be returned as an error.
     pub(super) fn bookmark_at_any_rate(&self) -> Bookmark {
         Bookmark::from_bytes(&[&self.head(), self.key].concat())
     }

@@ -148,16 +148,16 @@ mod tests {
     fn an_update_inside_another_waits_for_who_has_the_gate_alone() {
         let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let over = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         std::thread::scope(|scope| {
             let alone = gate.alone();
             scope.spawn(|| {
                 let _outer = outer.enter();
-                tell.send(()).unwrap();
+                report.send(()).unwrap();
                 let _inner = gate.enter();
                 assert!(over.load(Ordering::SeqCst), "two are alone");
             });
-            told.recv().unwrap();
+            reported.recv().unwrap();
             for _ in 0..1000 {
                 std::thread::yield_now();
             }
@@ -176,9 +176,9 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         std::thread::scope(|scope| {
-            let also = tell.clone();
+            let also = report.clone();
             scope.spawn(|| {
                 let _inside = gate.enter();
                 also.send(()).unwrap();
@@ -187,13 +187,13 @@ mod tests {
             });
             scope.spawn(|| {
                 let _outer = outer.enter();
-                tell.send(()).unwrap();
+                report.send(()).unwrap();
                 until(&gate.closed);
                 drop(gate.enter());
                 done.store(true, Ordering::SeqCst);
             });
-            told.recv().unwrap();
-            told.recv().unwrap();
+            reported.recv().unwrap();
+            reported.recv().unwrap();
             let _alone = gate.alone();
             assert!(done.load(Ordering::SeqCst));
         });
@@ -203,19 +203,19 @@ mod tests {
     fn who_has_the_gate_alone_waited_for_an_update_that_came_inside_another() {
         let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let done = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let _outer = outer.enter();
                 let inner = gate.enter();
-                tell.send(()).unwrap();
+                report.send(()).unwrap();
                 for _ in 0..1000 {
                     std::thread::yield_now();
                 }
                 done.store(true, Ordering::SeqCst);
                 drop(inner);
             });
-            told.recv().unwrap();
+            reported.recv().unwrap();
             let _alone = gate.no_nested();
             assert!(done.load(Ordering::SeqCst));
         });

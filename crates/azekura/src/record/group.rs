@@ -34,13 +34,13 @@ impl Keyed for (&[u8], &[u8]) {
 
 /// Brings buckets and (by `prefetch`) records of these keys near.
 #[inline(always)]
-pub(super) fn bring_near(
+pub(super) fn prefetch_keys(
     index: &Index,
     secrets: &RapidSecrets,
     prefetch: impl Fn(Place),
     keys: &[&[u8]],
 ) {
-    // Whoever answers nothing has no error.
+    // The callback is infallible.
     let _ = in_groups(index, secrets, prefetch, keys, |_, _, _, _| Ok(()));
 }
 
@@ -64,7 +64,7 @@ pub(super) fn in_groups<T: Keyed>(
     Ok(())
 }
 
-/// As [`in_groups`], without a pin while `each` runs: for updates that may have to wait until nobody is pinned.
+/// As [`in_groups`], without a pin while `each` runs: for updates that may have to wait for a grace period.
 #[inline(always)]
 pub(super) fn in_groups_unpinned<T: Keyed>(
     index: &Index,

@@ -90,7 +90,7 @@ impl Scan<'_> {
     }
 
     /// Entries whose known bits are equal are put in order by all of the hash and the key, one for each key; damaged ones come
-    /// first, and are told of when it is their turn.
+    /// first, and are reported in their order.
     fn order_alike(&self, entries: &mut Vec<(u64, Place)>) -> Result<()> {
         let are_alike = |pair: &[(u64, Place)]| matches!(pair, [(a, _), (b, _)] if a == b);
         if !entries.windows(2).any(are_alike) {

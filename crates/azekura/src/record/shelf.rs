@@ -59,7 +59,7 @@ impl Shelf {
     }
 
     fn over(slab: Slab) -> Result<Self> {
-        // Chosen anew for each store: nobody can choose keys that collide.
+        // Random for each store, so that no client can choose keys that collide.
         let seed = weave::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
         Ok(Self {
             index: Index::new(slab.domain())?,
@@ -93,7 +93,7 @@ impl Shelf {
         }
         // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
         // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
-        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
+        // offered to be moved may have been freed before, but is in a block that no thread fills: the record is still there.
         Some(unsafe { self.slab.record(pin, place) })
     }
 
@@ -301,10 +301,10 @@ impl Shelf {
         }
     }
 
-    /// As [`group::bring_near`].
-    pub(super) fn bring_near(&self, keys: &[&[u8]]) {
+    /// As [`group::prefetch_keys`].
+    pub(super) fn prefetch_keys(&self, keys: &[&[u8]]) {
         let prefetch = |place| self.prefetch(place);
-        group::bring_near(&self.index, &self.secrets, prefetch, keys);
+        group::prefetch_keys(&self.index, &self.secrets, prefetch, keys);
     }
 
     #[inline(always)]
@@ -351,13 +351,13 @@ impl Shelf {
     #[inline(always)]
     pub(super) fn keep_dense(&self, pin: &Pin) {
         if self.slab.needs_evacuation() {
-            self.densen(pin);
+            self.evacuate_sparse(pin);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn densen(&self, pin: &Pin) {
+    fn evacuate_sparse(&self, pin: &Pin) {
         let mut move_away = |pin: &Pin, place| self.move_away(pin, place);
         if let Err(error) = self.slab.evacuate(pin, &mut move_away) {
             tracing::debug!(%error, "records could not be moved together");

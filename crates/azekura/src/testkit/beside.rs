@@ -1,7 +1,7 @@
 //! Work that is tried while something else goes on.
 //!
 //! [`beside`] runs the one until the other is done, and ends both whatever happens: a test that fails says why, and
-//! does not hang. [`tried`] tells how much it tried. What the two do is theirs to know.
+//! does not hang. [`tried`] counts what it tried. It does not know what the two do.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

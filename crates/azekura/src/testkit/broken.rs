@@ -29,7 +29,7 @@ pub enum Bug {
     RacyUpdate,
     /// `update` asks twice.
     AsksTwice,
-    /// `update` puts the value it was told to keep a second time, cut by one byte.
+    /// `update` puts the value it was to keep a second time, cut by one byte.
     KeepTouches,
     /// A panic in `update` removes the record.
     PanicRemoves,
@@ -43,7 +43,7 @@ pub enum Bug {
     TornRead,
     /// A record with an empty value is not found.
     EmptyIsAbsent,
-    /// Keys are told apart by their first 32 bytes.
+    /// Keys are distinguished by their first 32 bytes.
     KeysCut,
     /// Values end where their trailing zeros begin.
     ZerosCut,
@@ -51,7 +51,7 @@ pub enum Bug {
     LongTailStays,
     /// `read` calls the visitor twice.
     VisitsTwice,
-    /// `read_many` tells the next key's index.
+    /// `read_many` passes the next key's index.
     ReadManyShifted,
     /// `append` loses the first byte of its delimiter.
     AppendWithoutDelimiter,

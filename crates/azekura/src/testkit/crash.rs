@@ -6,7 +6,7 @@
 //!                                          sometimes: the recovery in `verify` is cut again --> verify
 //! ```
 //!
-//! The workload tells a [`Ledger`] what it began, what was acknowledged and what was synced; the verifier
+//! The workload records in a [`Ledger`] what it began, what was acknowledged and what was synced; the verifier
 //! gets a [`Crash`] with the counts at that moment, and decides what they oblige to. Violations panic with
 //! what is needed to see them again: one seed decides everything.
 //!
@@ -304,7 +304,7 @@ pub fn fail_each(
         explorer.counts.events += events as u64;
         let mut replay = disk.replay();
         replay.advance_to(events);
-        // After a failed sync nobody knows what the device has: the same as a power cut.
+        // After a failed sync it is unknown what the device has: the same as a power cut.
         let killed = if operation == Operation::Sync {
             End::Power
         } else {

@@ -1,4 +1,4 @@
-//! The obvious store: what every operation must do, told a second time without the verbs.
+//! The obvious store: what every operation must do, implemented a second time without the verbs.
 //!
 //! [`Model`] is a map and the rules, with no thread and no error in sight; it judges the outcomes of
 //! engines. [`ModelDb`] is the same map behind a lock as an [`Engine`], to test the verbs, the suite

@@ -22,7 +22,7 @@ const fn seed_of_round(round: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
-    /// What a fuzzer gave and nobody took yet, last byte first.
+    /// What a fuzzer gave and no caller took yet, last byte first.
     input: Vec<u8>,
 }
 

@@ -584,7 +584,7 @@ pub fn point() {
     weave::point();
 }
 
-/// Runs `scenario` under one schedule after the other, until one fails. It is told the seed, makes what is shared, and
+/// Runs `scenario` under one schedule after the other, until one fails. It gets the seed, makes what is shared, and
 /// hands `run` the threads; what it looks at after that, it looks at alone. A panic in it or in a thread is the failure.
 ///
 /// One exploration at a time runs in a process.

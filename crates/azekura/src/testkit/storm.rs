@@ -612,10 +612,10 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
             schedule::wait();
         }
     });
-    let told = &shown;
+    let shared = &shown;
     let follow = move || {
         let mut goes_on = || {
-            let mut shown = told.lock();
+            let mut shown = shared.lock();
             if shown.since.is_none() {
                 shown.since = Some(history.now().tick);
             }
@@ -624,7 +624,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
             busy.load(Ordering::SeqCst) > 0
         };
         let mut show = |key: u32, value: &[u8]| {
-            let mut shown = told.lock();
+            let mut shown = shared.lock();
             shown.puts.entry(key).or_default().push(value.to_vec());
         };
         if let Err(error) = store.follow(&mut goes_on, &mut show) {

@@ -55,7 +55,7 @@ fn version(value: Option<&[u8]>) -> u64 {
             .rev()
             .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     };
-    // A value too short for a version was written by nobody.
+    // A value too short for a version was written by no transaction.
     value.map_or(0, |value| value.get(..8).map_or(u64::MAX, number))
 }
 
@@ -137,7 +137,7 @@ pub fn serializable(run: &Transactions) -> std::result::Result<(), String> {
                     .is_some_and(|writer| wrote(&run.all[*writer]))
             {
                 return Err(format!(
-                    "key {key} had version {seen}, which nobody wrote: {transaction:?}"
+                    "key {key} had version {seen}, which no transaction wrote: {transaction:?}"
                 ));
             }
             if *write && let Some(other) = successor.insert((*key, *seen), index) {
@@ -170,7 +170,7 @@ pub fn serializable(run: &Transactions) -> std::result::Result<(), String> {
         let others: Vec<_> = run.all.iter().enumerate().collect();
         after[index].extend(others.iter().filter(later).map(|(other, _)| *other));
     }
-    // Take away whoever nobody must precede; those who stay stand in a circle.
+    // Remove each that no other must precede; those that remain form a cycle.
     let mut before = vec![0; run.all.len()];
     after.iter().flatten().for_each(|index| before[*index] += 1);
     let mut free: Vec<usize> = (0..before.len())
@@ -262,7 +262,7 @@ mod tests {
         assert!(
             judge(&[one.clone(), invented], [1, 1])
                 .unwrap_err()
-                .contains("nobody wrote")
+                .contains("no transaction wrote")
         );
         let late = Transaction {
             called: 30,

@@ -35,7 +35,7 @@ pub enum Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Whether `present` is what is asked for.
+    /// Whether `present` is the expected one.
     pub fn is_met(self, present: Option<&[u8]>) -> bool {
         match self {
             Self::Absent => present.is_none(),
@@ -404,7 +404,7 @@ pub trait Verbs: Reader {
 
     /// Removes the first record in scan order. Returns it, or `None` if there is none.
     ///
-    /// Each record is given to one caller; whoever comes second takes the next. Cost: the start of
+    /// Each record is given to one caller; the second caller takes the next. Cost: the start of
     /// a scan and one `update`.
     fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>>
     where

@@ -1,6 +1,6 @@
 //! `object check`: verifies what a store relies on, and every byte of every object.
 //! Prints each damage on a line, with device, offset and object, and a verdict; the exit code is 8 where there is damage.
-//! It does not mend: `repair` does.
+//! It does not repair: `azekura object repair` does.
 
 use azekura::Result;
 use azekura::error::size;

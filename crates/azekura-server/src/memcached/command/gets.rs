@@ -507,11 +507,11 @@ pub(crate) fn single(executor: &mut Executor, key: &[u8], cas: bool, output: &mu
     };
     let mut is_refused = false;
     let (service, mut teller) = Responder::of(executor);
-    let mut told = Answered::Answer;
+    let mut answered = Answered::Answer;
     let read = service.engine.read(key, &mut |value| {
-        told = teller.tell(key, &ask, value, &mut is_refused, output);
+        answered = teller.tell(key, &ask, value, &mut is_refused, output);
     });
-    let damaged = (told == Answered::NoItem).then(|| no_item(key));
+    let damaged = (answered == Answered::NoItem).then(|| no_item(key));
     if let Some(error) = damaged.or(read.err()) {
         refuse(executor, &ask, &error, &mut is_refused, output);
     }

@@ -183,20 +183,20 @@ fn get(
                 ..Head::default()
             };
             // The last of them counts; `t` shows what the flags before it have set.
-            let mut told = head;
+            let mut shown = head;
             for word in Words(line.flags) {
                 match word.first() {
                     Some(b'N') => head.expires = vivify,
                     Some(b'T') => head.expires = ttl,
-                    Some(b't') => told.expires = head.expires,
+                    Some(b't') => shown.expires = head.expires,
                     _ => {}
                 }
             }
             let item = Item {
-                head: told,
+                head: shown,
                 data: b"",
             };
-            line.answer_hit(key, &item, &told, now, seen, true, output);
+            line.answer_hit(key, &item, &shown, now, seen, true, output);
             head.is_won = true;
             return Change::put(built, &head, b"");
         };
@@ -418,7 +418,7 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
         refuse(output, BAD_FORMAT);
         return Ok(());
     };
-    let mut told = false;
+    let mut reported = false;
     let mut is_damaged = false;
     executor.service.engine.read(key, &mut |value| {
         let item = value.and_then(Item::decode);
@@ -426,7 +426,7 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
         let Some(item) = item.filter(|item| !item.head.is_over(now)) else {
             return;
         };
-        told = true;
+        reported = true;
         output.extend_from_slice(b"ME ");
         if item.head.is_binary_key {
             number::push_base64(output, key);
@@ -448,7 +448,7 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
     if is_damaged {
         return Err(no_item(key));
     }
-    if !told {
+    if !reported {
         refuse(output, "EN");
     }
     Ok(())

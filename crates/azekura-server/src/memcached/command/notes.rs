@@ -1,6 +1,6 @@
 //! What operators learn of commands: events for watchers, and counts by key prefix.
 //!
-//! A note costs one load while nobody watches and `stats detail` is off. It decides nothing, and knows no grammar: the
+//! A note costs one load while no client watches and `stats detail` is off. It decides nothing, and knows no grammar: the
 //! command's word comes with the note.
 
 use azekura::error::{Error, Kind};

@@ -186,9 +186,9 @@ impl Walk {
         let start = output.len();
         let full = executor.service.settings.output_max;
         let end = start.saturating_add(room).min(full);
-        let mut told = 0;
+        let mut shown = 0;
         if !self.has_ended {
-            told = self.look(executor, end, output)?;
+            shown = self.look(executor, end, output)?;
         }
         if self.has_ended {
             while let Some((size, count)) = self.sizes.pop_first() {
@@ -216,13 +216,13 @@ impl Walk {
         let for_rate = (sent * 1000)
             .checked_div(self.bytes_per_second)
             .unwrap_or(0);
-        let for_records = told.saturating_mul(self.pause_us) / 1000;
+        let for_records = shown.saturating_mul(self.pause_us) / 1000;
         Ok(Piece::More(for_rate.max(for_records)))
     }
 
     /// Reads the next records, and appends them until the output has `end` bytes; returns how many.
     fn look(&mut self, executor: &Executor, end: usize, output: &mut Vec<u8>) -> Result<u64> {
-        let (mut looked, mut told) = (0, 0);
+        let (mut looked, mut shown) = (0, 0);
         let (what, prefixes, sizes) = (self.what, &self.prefixes, &mut self.sizes);
         let now = executor.now;
         let piece = PAUSE
@@ -236,8 +236,8 @@ impl Walk {
                 looked += 1;
                 let item = Item::decode(value).filter(|item| !item.head.is_over(now));
                 let is_meant = prefixes.is_empty() || prefixes.iter().any(|p| key.starts_with(p));
-                if let (Some(item), true) = (item, is_meant && told < left) {
-                    told += 1;
+                if let (Some(item), true) = (item, is_meant && shown < left) {
+                    shown += 1;
                     match what {
                         WalkKind::Sizes => {
                             *sizes.entry(step(size_of_item(key, &item))).or_default() += 1;
@@ -245,7 +245,7 @@ impl Walk {
                         _ => push(output, what, key, &item),
                     }
                 }
-                if looked == PIECE || told >= left.min(piece) || output.len() >= end {
+                if looked == PIECE || shown >= left.min(piece) || output.len() >= end {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -256,9 +256,9 @@ impl Walk {
                 Ok(())
             },
         )?;
-        self.left -= told;
+        self.left -= shown;
         self.has_ended = self.from.is_none() || self.left == 0;
-        Ok(told)
+        Ok(shown)
     }
 }
 

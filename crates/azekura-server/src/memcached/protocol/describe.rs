@@ -65,23 +65,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_told_by_its_command_and_key_and_never_by_its_data() {
-        let told = |bytes: &[u8]| {
+    fn a_request_is_described_by_its_command_and_key_and_never_by_its_data() {
+        let described = |bytes: &[u8]| {
             let asked = RequestSummary::read(bytes);
             (asked.command, asked.key)
         };
         let of = |command: &str, key: &str| (command.to_owned(), key.to_owned());
-        assert_eq!(told(b"get anna ben\r\n"), of("get", "anna"));
-        assert_eq!(told(b"gat 10 anna\r\n"), of("gat", "anna"));
-        assert_eq!(told(b"set anna 0 0 6\r\nsecret\r\n"), of("set", "anna"));
-        assert_eq!(told(b"stats\r\n"), of("stats", ""));
-        assert_eq!(told(b""), of("", ""));
-        assert_eq!(told(b"\xff\x01"), of("\\xff\\x01", ""));
+        assert_eq!(described(b"get anna ben\r\n"), of("get", "anna"));
+        assert_eq!(described(b"gat 10 anna\r\n"), of("gat", "anna"));
+        assert_eq!(
+            described(b"set anna 0 0 6\r\nsecret\r\n"),
+            of("set", "anna")
+        );
+        assert_eq!(described(b"stats\r\n"), of("stats", ""));
+        assert_eq!(described(b""), of("", ""));
+        assert_eq!(described(b"\xff\x01"), of("\\xff\\x01", ""));
         let long = format!("get {}\r\n", "k".repeat(200));
-        assert!(told(long.as_bytes()).1.len() < 90);
+        assert!(described(long.as_bytes()).1.len() < 90);
         let mut packet = vec![0x80, 0x01, 0, 4, 8, 0, 0, 0, 0, 0, 0, 18];
         packet.extend([0; 12]);
         packet.extend(b"........annasecret");
-        assert_eq!(told(&packet), of("set", "anna"));
+        assert_eq!(described(&packet), of("set", "anna"));
     }
 }

@@ -105,9 +105,9 @@ fn a_pipeline_cut_within_requests_is_read_by_whole_buffers() {
     // Seven, as each but the first begins with a part that is there.
     assert_eq!(syncs, 7);
     assert!(connection.is_at_rest() && connection.held() == 0);
-    let mut told = vec![0; 2 * count * b"STORED\r\n".len()];
-    let len = client.read(&mut told).unwrap();
-    assert_eq!(told[..len], b"STORED\r\n".repeat(count));
+    let mut received = vec![0; 2 * count * b"STORED\r\n".len()];
+    let len = client.read(&mut received).unwrap();
+    assert_eq!(received[..len], b"STORED\r\n".repeat(count));
 }
 
 #[test]

@@ -89,13 +89,13 @@ fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
     worker.commit();
     assert_eq!(worker.waiting, [(1, first)]);
     assert_eq!(worker.timeout(false), TICK);
-    let mut told = vec![0; 2 * READ_LEN];
+    let mut received = vec![0; 2 * READ_LEN];
     reads.write_all(b"get a\r\n").unwrap();
     turn(&mut worker, second);
-    let len = reads.read(&mut told).unwrap();
-    assert_eq!(&told[..len], b"VALUE a 0 1\r\nb\r\nEND\r\n");
+    let len = reads.read(&mut received).unwrap();
+    assert_eq!(&received[..len], b"VALUE a 0 1\r\nb\r\nEND\r\n");
     worker.release();
-    assert!(writes.read(&mut told).is_err());
+    assert!(writes.read(&mut received).is_err());
     // Later requests wait for the next one.
     let syncing = || {
         shop.syncs.end();
@@ -105,7 +105,7 @@ fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
     };
     syncing();
     worker.release();
-    let first_len = writes.read(&mut told).unwrap();
+    let first_len = writes.read(&mut received).unwrap();
     worker.commit();
     worker.commit();
     assert_eq!(worker.waiting, [(2, first)]);
@@ -113,7 +113,7 @@ fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
     worker.release();
     worker.commit();
     assert!(worker.waiting.is_empty() && worker.committing.is_empty());
-    let len = first_len + writes.read(&mut told).unwrap();
+    let len = first_len + writes.read(&mut received).unwrap();
     assert_eq!(len, heap.len() / 16 * b"STORED\r\n".len());
 }
 
@@ -121,7 +121,7 @@ fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
 fn who_is_read_before_its_turn_is_answered_as_ever() {
     let shop = Shop::new(false);
     let mut worker = shop.worker();
-    let mut told = [0; 100];
+    let mut received = [0; 100];
     let mut clients: Vec<_> = (0..3).map(|_| shop.client(&mut worker)).collect();
     let long = format!("set l 0 0 3000\r\n{:03000}\r\n", 0);
     let asked = ["set k 0 0 1\r\nx\r\nget k\r\nge", &long, "get k\r\n"];
@@ -137,11 +137,11 @@ fn who_is_read_before_its_turn_is_answered_as_ever() {
     let (mut fresh, number) = shop.client(&mut worker);
     assert_eq!(number, third);
     worker.serve_early();
-    assert!(fresh.read(&mut told).is_err());
+    assert!(fresh.read(&mut received).is_err());
     let answers = ["STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n", "STORED\r\n"];
     for ((client, _), answer) in clients.iter_mut().zip(answers) {
-        let len = client.read(&mut told).unwrap();
-        assert_eq!(&told[..len], answer.as_bytes());
+        let len = client.read(&mut received).unwrap();
+        assert_eq!(&received[..len], answer.as_bytes());
     }
     // A connection with an incomplete request, or that sent much last time, is read in its turn.
     for ((client, number), rest) in clients.iter_mut().zip(["t k\r\n", "get k\r\n"]) {
@@ -150,8 +150,8 @@ fn who_is_read_before_its_turn_is_answered_as_ever() {
         slot.connection.changed(true, false);
         assert!(!worker.read_early(*number));
         worker.advance(*number);
-        let len = client.read(&mut told).unwrap();
-        assert_eq!(&told[..len], b"VALUE k 0 1\r\nx\r\nEND\r\n");
+        let len = client.read(&mut received).unwrap();
+        assert_eq!(&received[..len], b"VALUE k 0 1\r\nx\r\nEND\r\n");
     }
     // And so until it asks for little again.
     let (client, number) = &mut clients[1];
@@ -194,13 +194,13 @@ fn who_holds_little_stays_when_another_holds_too_much() {
     let (mut small, second) = shop.client(&mut worker);
     small.write_all(b"set b 0 0 1\r\n").unwrap();
     turn(&mut worker, second);
-    let mut told = [0; 100];
-    let len = large.read(&mut told).unwrap();
-    assert!(told[..len].starts_with(b"SERVER_ERROR out of memory"));
+    let mut received = [0; 100];
+    let len = large.read(&mut received).unwrap();
+    assert!(received[..len].starts_with(b"SERVER_ERROR out of memory"));
     assert!(worker.slots[first].is_none());
     small.write_all(b"c\r\n").unwrap();
     turn(&mut worker, second);
-    let len = std::io::Read::read(&mut small, &mut told).unwrap();
-    assert_eq!(&told[..len], b"STORED\r\n");
+    let len = std::io::Read::read(&mut small, &mut received).unwrap();
+    assert_eq!(&received[..len], b"STORED\r\n");
     assert_eq!(worker.turn.held, 0);
 }

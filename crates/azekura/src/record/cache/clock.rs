@@ -28,7 +28,7 @@ impl Clock {
     }
 
     /// Whether what expires at `tick` has.
-    pub(super) fn is_past(&self, tick: u32) -> bool {
+    pub(super) fn has_passed(&self, tick: u32) -> bool {
         (self.0)() / TICK_MS >= u64::from(tick)
     }
 
@@ -61,7 +61,7 @@ mod tests {
         for now in [0, 1, 99, 100, 12_345] {
             for time in [0, 1, 100, 101, 5000] {
                 let tick = Clock::new(move || now).expiry(Duration::from_millis(time));
-                let at = |later: u64| Clock::new(move || now + later).is_past(tick);
+                let at = |later: u64| Clock::new(move || now + later).has_passed(tick);
                 assert!(time == 0 || !at(time - 1), "{now} {time}");
                 assert!(at(time + TICK_MS - 1), "{now} {time}");
                 let left = Clock::new(move || now).left(tick).as_millis() as u64;

@@ -62,7 +62,7 @@ pub(super) struct Sweep {
 impl CacheDb {
     /// Drops records until the bounds hold.
     #[inline(always)]
-    pub(super) fn settle(&self, pin: &Pin) {
+    pub(super) fn keep_within_limit(&self, pin: &Pin) {
         if self.held.is_over() {
             self.drop_some(pin);
         }
@@ -116,7 +116,7 @@ impl CacheDb {
     }
 
     /// Sees to it that records take no more memory than they may. Called outside the gate; by a thread that is
-    /// pinned, it waits for nobody.
+    /// pinned, it does not wait.
     #[inline(always)]
     pub(super) fn keep_within_memory(&self) {
         if self.shelf.slab.is_over() {
@@ -148,7 +148,7 @@ impl CacheDb {
     #[cold]
     #[inline(never)]
     fn make_room(&self, more: u64) {
-        // What a pinned thread freed does not come back before it has ended, and whoever makes room may wait for it.
+        // What a pinned thread freed does not come back before it has ended, and the thread that makes room may wait for it.
         let (one, rounds) = if epoch::is_pinned() {
             (self.making_room.try_lock(), 1)
         } else {
@@ -328,7 +328,7 @@ impl CacheDb {
         Some((slot, place, record))
     }
 
-    /// Takes a record away and tells of it.
+    /// Removes a record and reports it.
     fn discard(
         &self,
         pin: &Pin,
@@ -345,7 +345,7 @@ impl CacheDb {
         self.tell(record);
     }
 
-    /// Tells of a record that was dropped, after it can no longer be found, with no lock held.
+    /// Reports a record that was dropped, after it can no longer be found, with no lock held.
     pub(super) fn tell(&self, record: &Record<'_>) {
         if let Some(dropped) = &self.dropped {
             let reason = if self.is_live(record) {
@@ -468,7 +468,7 @@ impl CacheDb {
         }
         self.policy.put_back(sieve);
         // What was out meanwhile could not be dropped by others.
-        self.settle(pin);
+        self.keep_within_limit(pin);
     }
 
     /// How many records there are of the hash that is locked.

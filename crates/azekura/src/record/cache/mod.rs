@@ -80,7 +80,7 @@ pub enum Reason {
     Expired,
 }
 
-/// Is told of each record that was dropped: key, value, why.
+/// Called with each record that was dropped: key, value, reason.
 ///
 /// It is called by the thread that dropped the record, after it can no longer be found, with no lock held. It must not
 /// call the cache, and should be short: it delays the call it is made from and the reuse of memory.
@@ -95,9 +95,9 @@ pub struct Options {
     /// Bytes it may hold, at least 32. A record is charged its slot, which is its lengths and 2 bytes or more, rounded
     /// up, and [`CHARGE`]. `None`: as many as records allow.
     pub bytes_max: Option<u64>,
-    /// Is told of what is dropped.
+    /// Called with each record that is dropped.
     pub dropped: Option<Dropped>,
-    /// By which times to live are measured. It is asked for records that have one only.
+    /// The clock of times to live. It is read for records that have one only.
     pub clock: Clock,
 }
 
@@ -259,7 +259,7 @@ impl CacheDb {
         drop(resizing);
         // A put that has not seen the new bounds is seen here.
         epoch::heavy_barrier();
-        self.settle(&self.shelf.pin());
+        self.keep_within_limit(&self.shelf.pin());
         drop(inside);
         self.set_goal();
         self.give_back();
@@ -328,7 +328,9 @@ impl CacheDb {
     /// Whether its time is not over.
     #[inline(always)]
     fn is_live(&self, record: &Record<'_>) -> bool {
-        record.expires.is_none_or(|tick| !self.clock.is_past(tick))
+        record
+            .expires
+            .is_none_or(|tick| !self.clock.has_passed(tick))
     }
 }
 
@@ -366,8 +368,8 @@ impl Reader for CacheDb {
         })
     }
 
-    fn bring_near(&self, keys: &[&[u8]]) {
-        self.shelf.bring_near(keys);
+    fn prefetch_keys(&self, keys: &[&[u8]]) {
+        self.shelf.prefetch_keys(keys);
     }
 
     fn scan_past(

@@ -1,8 +1,8 @@
 //! The order in which records are looked at, to be kept or dropped: two queues, and the memory of what was dropped.
 //!
 //! An entry is 36 bits of hash, all that the index knows, and a grade of 4 bits. Queues are chunks of entries, so that a
-//! long one never has to be moved. What is said of an entry - seen, not seen, gone - is its caller's finding;
-//! what follows from it is told here, once.
+//! long one never has to be moved. The caller finds whether an entry was seen, not seen or is gone;
+//! what follows from it is decided here, once.
 //!
 //! | taken from | finding | what becomes of it |
 //! |---|---|---|
@@ -373,7 +373,7 @@ impl Policy {
         }
     }
 
-    /// Whose turn it is; its entry is the caller's. `None`: nobody's.
+    /// The next entry to examine, which the caller then owns. `None`: there is none.
     pub(super) fn next(&self) -> Option<Candidate> {
         const AHEAD: usize = 4;
         if self.len() < SHORT {

@@ -138,7 +138,7 @@ impl CacheDb {
         let _inside = self.gate.enter();
         let pin = self.shelf.pin();
         self.tend(&pin);
-        self.settle(&pin);
+        self.keep_within_limit(&pin);
     }
 
     #[inline(never)]
@@ -160,12 +160,12 @@ impl CacheDb {
         {
             let _inside = self.gate.enter();
             let pin = self.shelf.pin();
-            // Not in the trace's own words: those are not asked for when nobody listens.
+            // Not an argument of the trace: it is not evaluated where no subscriber listens.
             let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin) > 0);
             let dropped = dropped.count();
             tracing::debug!(dropped, "the system gives no memory");
             // Others who looked meanwhile for something to drop may have found nothing.
-            self.settle(&pin);
+            self.keep_within_limit(&pin);
         }
         self.shelf.slab.reclaim();
     }
@@ -181,7 +181,7 @@ impl CacheDb {
             self.shelf.slab.free(&pin, place);
         }
         self.count_timed(expires);
-        self.settle(&pin);
+        self.keep_within_limit(&pin);
         stored
     }
 
@@ -318,7 +318,7 @@ impl CacheDb {
         drop(locked);
         self.count_timed(expires);
         self.tell_of_expired(found.as_ref());
-        self.settle(&pin);
+        self.keep_within_limit(&pin);
         Ok(())
     }
 
@@ -402,7 +402,7 @@ impl CacheDb {
         for found in &found {
             self.tell_of_expired(found.as_ref());
         }
-        self.settle(&pin);
+        self.keep_within_limit(&pin);
         Ok(())
     }
 

@@ -130,15 +130,15 @@ impl Checked<'_> {
     }
 
     /// Headers that opening does not need while the root names their segments. A segment may be taken or freed now, so
-    /// what seems damaged is looked at again.
+    /// what seems damaged is read again.
     fn check_headers(&self, report: &mut CheckReport) {
-        let untrue = self.log.mismatched_headers();
-        if untrue.is_empty() {
+        let mismatched = self.log.mismatched_headers();
+        if mismatched.is_empty() {
             return;
         }
         std::thread::sleep(SHORTLY);
         let again = self.log.mismatched_headers();
-        for segment in untrue.iter().filter(|of| {
+        for segment in mismatched.iter().filter(|of| {
             again
                 .iter()
                 .any(|other| (other.index, other.sequence) == (of.index, of.sequence))
@@ -272,10 +272,10 @@ impl Checked<'_> {
 }
 
 impl CheckReport {
-    /// A record that cannot be read, unless its place was told of when the log was walked.
+    /// A record that cannot be read, unless its place was reported when the log was walked.
     fn note_record(&mut self, offset: u64, error: crate::error::Error) {
         let of_log = format!("no frame at offset {offset:#x} of the log ");
-        if !self.damage.iter().any(|told| told.starts_with(&of_log)) {
+        if !self.damage.iter().any(|found| found.starts_with(&of_log)) {
             self.note_error(error);
         }
     }

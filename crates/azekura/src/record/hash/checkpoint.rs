@@ -112,9 +112,9 @@ fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
     present.map(|(partition, image)| (partition, image.extent))
 }
 
-/// What the last checkpoint says of what the next one needs.
+/// Sizes of the last checkpoint, from which the need of the next one is estimated.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Previous {
     /// Bytes of its images.
     pub(super) len: u64,
     /// How many records they hold.
@@ -126,8 +126,8 @@ pub(super) struct Told {
 /// What the next checkpoint, and a full store, may need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// What the last checkpoint says.
-    pub(super) told: Told,
+    /// Sizes of the last checkpoint.
+    pub(super) last: Previous,
     /// Records there are now.
     pub(super) count: u64,
     /// Segments that hold images and roots now.
@@ -177,8 +177,8 @@ impl Load {
     fn need(self, geometry: Geometry, count: u64) -> u32 {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
-        let new = count.saturating_sub(self.told.records);
-        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(PARTITIONS as u64) * IMAGE_ENDS;
+        let new = count.saturating_sub(self.last.records);
+        let images = self.last.len + new * ENTRY_LEN_MAX + new.min(PARTITIONS as u64) * IMAGE_ENDS;
         // No image stands in two runs: of each run the end may stay empty.
         let image = (2 * images / PARTITIONS as u64).min(size / 2);
         let images = images.saturating_add(images.saturating_mul(image) / (size - image));
@@ -189,7 +189,7 @@ impl Load {
         } else {
             root_len(count, u64::from(self.log), u64::from(self.taken))
         };
-        let root = root::units(geometry, root + self.told.mark);
+        let root = root::units(geometry, root + self.last.mark);
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
         let stays = units(images + images / 3) + 2 + root;
         units(parts) + run + root + stays.saturating_sub(self.taken)
@@ -200,7 +200,7 @@ impl Load {
 pub(super) fn least_capacity(geometry: Geometry) -> u64 {
     let left = |limit: u32| {
         let load = Load {
-            told: Told::default(),
+            last: Previous::default(),
             count: u64::from(LIVING) / 2 * geometry.segment_size() / LEN_MIN,
             taken: 0,
             total: limit,
@@ -219,7 +219,7 @@ pub(super) fn least_capacity(geometry: Geometry) -> u64 {
     geometry.offset_of(limit)
 }
 
-/// Bytes of a root that tells of so many.
+/// Bytes of a root with so many images.
 fn root_len(partitions: u64, log: u64, others: u64) -> u64 {
     64 + partitions.min(PARTITIONS as u64) * 24 + log * 24 + others * 8
 }
@@ -235,12 +235,12 @@ fn part_len(geometry: Geometry, images_len: u64) -> u64 {
 
 /// Has the log keep what the next checkpoint may need of `count` records, if the images of the last one hold so many
 /// bytes and records.
-pub(super) fn keep_for_checkpoint(log: &Log, told: Told, count: u64) {
+pub(super) fn keep_for_checkpoint(log: &Log, last: Previous, count: u64) {
     let segments = log.segments();
     let other = segments.in_use(Use::Other);
     let dead = segments.in_use(Use::Log);
     let load = Load {
-        told,
+        last,
         count,
         taken: other.iter().map(|s| s.units).sum(),
         log: dead.len() as u32,
@@ -274,7 +274,7 @@ impl Core {
         }
     }
 
-    /// With parts of so many bytes of images, if that is said.
+    /// With parts of so many bytes of images, if given.
     pub(super) fn checkpoint_in_parts(&self, part_len: Option<u64>) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
@@ -388,14 +388,14 @@ impl Core {
         let records = state.images.iter().map(|image| u64::from(image.count));
         let (len, records) = (state.images_len(), records.sum());
         let mark = self.mark.lock().len() as u64;
-        *self.told.lock() = Told { len, records, mark };
+        *self.previous.lock() = Previous { len, records, mark };
         self.look_ahead();
     }
 
     /// What a checkpoint may need grows with the records.
     pub(super) fn look_ahead(&self) {
-        let told = self.told.lock();
-        keep_for_checkpoint(&self.log, *told, self.count());
+        let previous = self.previous.lock();
+        keep_for_checkpoint(&self.log, *previous, self.count());
     }
 
     /// Bytes of images between two roots.

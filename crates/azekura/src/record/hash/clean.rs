@@ -20,9 +20,9 @@
 //!
 //! A log that is larger because records were removed shrinks at a pace: for each byte appended, 1 / (`space_ratio` - 1) bytes may
 //! be copied, which is what keeping the bound under the worst of overwriting takes, but none for what removals append as long as
-//! less and less is live; segments without a live record go at once, and all the rest when for a moment nobody appends. As slowly
-//! does what was live before cease to count for the bound from which writers wait. So a store that is being emptied does not
-//! chase its own shadow, and takes no more than it did before.
+//! less and less is live; segments without a live record go at once, and all the rest when for a moment no thread appends. The bound
+//! from which writers wait shrinks at the same rate. So cleaning is rate-limited while live bytes shrink, and a store that is
+//! being emptied takes no more space than before.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -69,11 +69,11 @@ impl Core {
         used > self.bound(live) + self.bound(live) / 4 + self.interval()
     }
 
-    /// Whether whoever cleans cannot keep up, with one writer's help either: what it cleaned and a checkpoint has not
+    /// Whether cleaning cannot keep up, with one writer's help either: what it cleaned and a checkpoint has not
     /// freed yet counts, too.
     pub(super) fn is_out_of_hand(&self) -> bool {
         let (_, live) = self.log_load();
-        // Who removes is not held back for what removals leave behind.
+        // A thread that removes does not wait for cleaning of what removals leave dead.
         let live = live.max(self.recent_live.load(Ordering::Relaxed));
         let sizes = self.log.segments().sizes();
         // The other half of the interval is for what cleaning copies before anything is freed.

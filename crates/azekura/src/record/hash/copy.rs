@@ -9,7 +9,7 @@
 //!
 //! Readers and writers notice nothing but the device's load, but for writers that find no room in a full store, which wait. The copy
 //! gets its name when it is whole, so a
-//! crash leaves none or all of it, and nobody's file is replaced. Records are not looked at: what is damaged is so in
+//! crash leaves none or all of it, and no file is replaced. Records are not looked at: what is damaged is so in
 //! the copy.
 
 use std::path::Path;

@@ -11,7 +11,7 @@
 //! | 17 | 1 | state: 0 closed cleanly, 1 open for writing (or its writer died) |
 //! | 18 | 2 | zero |
 //! | 20 | 4 | epoch: how often it was recovered; upper half of segment sequences |
-//! | 24 | 16 | boot id of the system that had it open: tells a dead process from lost power |
+//! | 24 | 16 | boot id of the system that had it open: distinguishes a dead process from lost power |
 //! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: behind the segment), sequence |
 //! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
 //! | 68 | 4 | CRC32C of the root, or of its first piece (`log::root`) |

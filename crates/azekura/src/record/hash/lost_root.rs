@@ -128,16 +128,16 @@ impl Rest {
     }
 }
 
-/// What the log alone states of the time before the checkpoint: for a repair, which decides as an opening does.
+/// What the log alone shows of the time before the checkpoint: for a repair, which decides as an opening does.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Evidence {
     /// Consecutive history, by index and sequence.
     consecutive: HashSet<(u32, u64)>,
     /// Before it more may have happened.
     unknown_before: Option<LogPosition>,
 }
 
-impl Told {
+impl Evidence {
     /// Reads the segments that are found, for the parts that are not `listed`. Where they cannot be read, nothing is stated.
     pub(super) fn read(storage: &Arc<dyn Storage>, last: &Super, listed: usize) -> Self {
         Self::try_read(storage, last, listed).unwrap_or_default()

@@ -84,9 +84,9 @@ impl Core {
 
     /// Has the log keep what the next checkpoint needs of a mark of this length.
     pub(super) fn expect_mark(&self, len: usize) {
-        let mut told = self.told.lock();
-        told.mark = told.mark.max(len as u64);
-        drop(told);
+        let mut previous = self.previous.lock();
+        previous.mark = previous.mark.max(len as u64);
+        drop(previous);
         self.look_ahead();
     }
 }

@@ -16,7 +16,7 @@
 //!    with everything synced in it; `update_many` and `clear` are in it whole or not at all.
 //! 2. Reads take no lock and store to no shared line; they see the newest value that was stored before they
 //!    began, or a newer one. Every record is verified against its checksum whenever it is read.
-//! 3. Opening reads the log behind the last checkpoint, nothing else; partitions of the index come in when
+//! 3. Opening reads the log after the last checkpoint, nothing else; partitions of the index are loaded when
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
 //!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Where writers
@@ -24,7 +24,7 @@
 //!    An open file holds 6 more segments ready, and a reserve: what a checkpoint may take and a quarter of it, three steps
 //!    of a 128th of the file each (2 to 16 segments), and a sixteenth of the file less what is dead (`log::segment`).
 //! 5. A full device or capacity refuses new records (`Full`) and nothing else: removals, shorter values, `clear`,
-//!    `compact` and checkpoints go on in the reserve, and what they free is used: `relief`. A file that is closed
+//!    `compact` and checkpoints continue in the reserve, and what they free is used: `emergency`. A file that is closed
 //!    keeps its reserve if it was full, and has none if the device was filled by others meanwhile.
 //!
 //! 6. Damage costs what is damaged: a file with damage opens, `damage()` says where it is and what it may affect, and all
@@ -32,12 +32,12 @@
 //!    may be the reason: it is an error. Writes are accepted where that is safe, else they are refused: `recover` decides, and of a
 //!    damaged root of the checkpoint `lost_root`. Only damage of both superblock slots keeps a file from being opened.
 //!
-//! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
+//! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads continue, writes are refused, a
 //! new open recovers. Or it was opened *read-only* because of damage. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
 //! write shared with its neighbours, `remove` 1 (to verify the record).
 //!
 //! Lock order: cleaning, checkpoint, gate, then the index's, then the log's. No lock is held while a user's closure
-//! runs but the buckets of its keys, and cleaning's where it is told of progress. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
+//! runs but the buckets of its keys, and cleaning's where it is called with progress. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
 //! of a cache line), LFS (segments and cleaning).
 
 mod background;
@@ -46,6 +46,7 @@ mod checkpoint;
 mod clean;
 mod compact;
 mod copy;
+mod emergency;
 #[doc(hidden)]
 pub mod image;
 #[doc(hidden)]
@@ -56,7 +57,6 @@ mod open;
 mod read;
 mod reader;
 mod recover;
-mod relief;
 mod repair;
 mod report;
 mod salvage;
@@ -148,7 +148,7 @@ pub struct Options {
     pub space_ratio: f64,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,
-    /// Whether a sync is asked for often: then the file is mapped by plain pages. The system writes whole pages, so where
+    /// Whether syncs are frequent: then the file is mapped by plain pages. The system writes whole pages, so where
     /// the file system has huge ones, a sync after one small put writes 2 MiB; a lookup costs a walk of page tables
     /// instead. False; as good as true if `durability` is `Power`.
     pub syncs_often: bool,
@@ -234,14 +234,14 @@ struct Core {
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.
     replay_from: Mutex<End>,
-    /// What was left when a full store was last relieved.
-    relieved: Mutex<relief::Left>,
+    /// The state after the last emergency cleaning.
+    last_emergency: Mutex<emergency::Left>,
     /// Of the last checkpoint, what the next one's need is computed from.
-    told: Mutex<checkpoint::Told>,
+    previous: Mutex<checkpoint::Previous>,
     /// Live bytes, or more if they were removed lately: see `clean`. Relaxed: a bound on waiting.
     recent_live: AtomicU64,
-    /// How often updates asked whether a full store can be relieved. Relaxed: a count.
-    relief_asked: AtomicUsize,
+    /// How often updates tried emergency cleaning. Relaxed: a count.
+    emergency_attempts: AtomicUsize,
     /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.
     suspect: Mutex<Vec<u32>>,
     /// The last mark; empty: there is none. Held while one is appended, so that the last one is the log's last.
@@ -335,8 +335,8 @@ impl HashDb {
     }
 
     /// Gives space back: cleans every segment that holds dead bytes, moves what lies at the file's end
-    /// forward, and cuts the file. Readers and writers go on, but for those that need room of a full store; `progress` is told
-    /// (done, total), and does not update this store. `Invalid` as for [`checkpoint`](Self::checkpoint).
+    /// forward, and cuts the file. Readers and writers continue, but for those that need space of a full store; `progress` is
+    /// called with (done, total), and does not update this store. `Invalid` as for [`checkpoint`](Self::checkpoint).
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         gate::outside_updates()?;
         self.core.compact(progress)
@@ -425,8 +425,8 @@ impl Reader for HashDb {
         self.core.read_many(keys, visit)
     }
 
-    fn bring_near(&self, keys: &[&[u8]]) {
-        self.core.bring_near(keys);
+    fn prefetch_keys(&self, keys: &[&[u8]]) {
+        self.core.prefetch_keys(keys);
     }
 
     fn scan_past(

@@ -110,7 +110,7 @@ impl HashDb {
         }
     }
 
-    /// Makes a store on an empty storage. Whoever dies in here leaves a storage that is no store yet
+    /// Makes a store on an empty storage. A crash in here leaves a storage that is no store yet
     /// (`Mismatch`): empty it and make the store again. [`create`](Self::create) does not leave one.
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
@@ -337,10 +337,10 @@ fn build(
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start),
         checkpoint: Mutex::new(checkpoint),
-        relieved: Mutex::default(),
-        told: Mutex::default(),
+        last_emergency: Mutex::default(),
+        previous: Mutex::default(),
         recent_live: AtomicU64::new(0),
-        relief_asked: AtomicUsize::new(0),
+        emergency_attempts: AtomicUsize::new(0),
         suspect: Mutex::new(Vec::new()),
     })
 }
@@ -435,12 +435,12 @@ pub(super) fn read_root_within(storage: &dyn Storage, last: &Super, segments: u6
 
 fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
     let images = &root.images;
-    let told = checkpoint::Told {
+    let previous = checkpoint::Previous {
         len: images.iter().map(|image| image.extent.len).sum(),
         records: images.iter().map(|image| u64::from(image.count)).sum(),
         mark: root.mark.len() as u64,
     };
-    checkpoint::keep_for_checkpoint(log, told, last.count);
+    checkpoint::keep_for_checkpoint(log, previous, last.count);
 }
 
 /// Counts as dead what replay found not to be needed, and all of the segments before the one in which everything was cleared.

@@ -88,7 +88,7 @@ impl Core {
         if self.asks_doubt {
             return self.read_in_doubt(pin, key, hash, visit);
         }
-        // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
+        // The common case, in few instructions and without a loop; all else takes the slow path.
         match self.index.probe(pin, hash) {
             Probed::At(place) => {
                 if let Some(frame) = self
@@ -276,9 +276,9 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn bring_near(&self, keys: &[&[u8]]) {
+    pub(super) fn prefetch_keys(&self, keys: &[&[u8]]) {
         let guess = self.frame_len.load(Ordering::Relaxed);
         let prefetch = |place| self.log.prefetch_lines(Address(place), guess);
-        group::bring_near(&self.index, &self.secrets, prefetch, keys);
+        group::prefetch_keys(&self.index, &self.secrets, prefetch, keys);
     }
 }

@@ -14,7 +14,7 @@
 //! checkpoint and answers from there. Nothing it does is seen by the writer, but that the file is not cut
 //! short while it has it open. A checksum that fails under an unchanged superblock is damage.
 //!
-//! Behind a power cut that nobody has cleaned up yet, it shows what a writer's open would recover. It
+//! After a power cut that no writer has recovered yet, it shows what a writer's open would recover. It
 //! never writes.
 
 use std::ops::ControlFlow;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rapidhash::v3::RapidSecrets;
 
 use super::layout::{self, Image, Super};
-use super::lost_root::{Rest, Told};
+use super::lost_root::{Evidence, Rest};
 use super::open::read_root;
 use super::report::{Doubt, RepairReport};
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
@@ -47,7 +47,7 @@ const PLACES_MAX: usize = 16;
 /// Writes what can be read of the file at `damaged` to a new file at `target`.
 ///
 /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read: without what they say nothing of the file can be
-/// told from other bytes. `Locked`; `Invalid` if there is a file at `target`.
+/// distinguished from other bytes. `Locked`; `Invalid` if there is a file at `target`.
 pub fn repair(
     damaged: &Path,
     target: &Path,
@@ -70,7 +70,7 @@ pub fn repair(
     Ok(report)
 }
 
-/// The file, which nobody writes meanwhile: for writing, though nothing is written; for reading where it may only be read.
+/// The file, which no process writes meanwhile: for writing, though nothing is written; for reading where it may only be read.
 fn open_damaged(damaged: &Path) -> Result<Arc<dyn Storage>> {
     let storage = match File::open(damaged, Access::Write) {
         Err(error) if error.kind() != Kind::Locked => {
@@ -154,18 +154,18 @@ pub fn repair_storage(
     let mut last = last.clone();
     last.durable = last.durable.max(log.mark().unwrap_or_default().durable);
     let last = &last;
-    let (root, listed, told) = match read_root(storage.as_ref(), last) {
-        Ok(root) => (root, PARTITIONS, Told::default()),
+    let (root, listed, evidence) = match read_root(storage.as_ref(), last) {
+        Ok(root) => (root, PARTITIONS, Evidence::default()),
         Err(error) => {
             report.lose_to(error);
             let rest = Rest::read(storage.as_ref(), last);
-            let told = Told::read(storage, last, rest.listed);
-            (rest.root, rest.listed, told)
+            let evidence = Evidence::read(storage, last, rest.listed);
+            (rest.root, rest.listed, evidence)
         }
     };
     let known = Known::read(storage.as_ref(), last, &root.images[..listed], report);
     let segments = find_segments(&log, last, &root, size, report);
-    let told = told.read_in(&segments);
+    let evidence = evidence.read_in(&segments);
     let total = segments.len() as u64;
     let mut newest = Newest::default();
     for (done, segment) in segments.iter().enumerate() {
@@ -185,7 +185,7 @@ pub fn repair_storage(
                 let partition = Hash::of_key(frame.key, &secrets).partition();
                 let before = position < last.start.position();
                 // Of a part that the root states, the log is not asked: an opening does not either.
-                let is_known = partition >= listed && told.all_after(segment, position);
+                let is_known = partition >= listed && evidence.all_after(segment, position);
                 newest.note(
                     position,
                     address,
@@ -200,7 +200,7 @@ pub fn repair_storage(
     newest.copy_to(target, &log, last, report, &mut |done, all| {
         progress(total + done * total / all.max(1), 2 * total);
     })?;
-    // Records the index knew and nobody found.
+    // Records that the index has and no frame was found of.
     let lost = known.missing(&log, &secrets, &named);
     if lost.count > 0 {
         report.lose(lost.to_string());

@@ -9,11 +9,11 @@ mod cold;
 mod copied;
 mod doubted;
 mod dropped;
+mod emergency;
 mod end;
 mod headless;
 mod lengths;
 mod lost_root;
-mod relief;
 mod scattered;
 mod synced;
 
@@ -745,7 +745,7 @@ fn keys_that_the_index_cannot_tell_apart_keep_their_records() {
 }
 
 #[test]
-fn a_scan_ends_at_damage_or_goes_on_behind_it_as_it_is_told() {
+fn a_scan_ends_at_damage_or_continues_past_it() {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
     // One of a pair is damaged: their order among themselves is that of the records.
@@ -767,18 +767,18 @@ fn a_scan_ends_at_damage_or_goes_on_behind_it_as_it_is_told() {
     for db in [&writer as &dyn Reader, &reader] {
         let error = db.scan(None, &mut |_, _| ControlFlow::Continue(()));
         assert_eq!(error.unwrap_err().kind(), Kind::Corrupted);
-        let (mut shown, mut told) = (HashSet::new(), Vec::new());
+        let (mut shown, mut reported) = (HashSet::new(), Vec::new());
         let visit = &mut |key: &[u8], _: &[u8]| {
             assert!(shown.insert(key.to_vec()), "once");
             ControlFlow::Continue(())
         };
         let damaged = &mut |error: Error| {
-            told.push(error.kind());
+            reported.push(error.kind());
             Ok(())
         };
         assert_eq!(db.scan_past(None, visit, damaged).unwrap(), None);
         let sound = keys.iter().chain(&pair[1..]).cloned();
         assert_eq!(shown, sound.collect());
-        assert_eq!(told, [Kind::Corrupted]);
+        assert_eq!(reported, [Kind::Corrupted]);
     }
 }

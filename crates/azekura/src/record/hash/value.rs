@@ -1,6 +1,6 @@
 //! Values as they are stored: plain, or compressed where that makes them shorter.
 //!
-//! A compressed value is four bytes of its own length and the compressed bytes; the frame's flag tells.
+//! A compressed value is four bytes of its own length and the compressed bytes; the frame's flag marks it.
 //! Decompression is bounded by that length, which is bounded by the limit: damaged bytes do not
 //! allocate more. It does not know where frames are, nor whose value it is.
 

@@ -194,7 +194,7 @@ fn put(key: &[u8], value: &[u8]) -> Result<Change> {
 }
 
 thread_local! {
-    /// Room for a copy that is lent, while nobody has it.
+    /// The buffer of a copy that is lent, while no caller has it.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

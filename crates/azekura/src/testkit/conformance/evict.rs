@@ -17,9 +17,9 @@ use crate::verbs::Verbs;
 /// What an engine may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Records, as `count` tells.
+    /// Records, as `count` reports them.
     pub records_max: u64,
-    /// Bytes, as `stats` tells them of live ones.
+    /// Bytes, as `stats` reports those of live ones.
     pub bytes_max: u64,
 }
 
@@ -224,7 +224,7 @@ mod tests {
             })
         }
 
-        fn settle(&self, queue: &mut VecDeque<Vec<u8>>, keys: &[&[u8]]) -> Result<()> {
+        fn check_queue(&self, queue: &mut VecDeque<Vec<u8>>, keys: &[&[u8]]) -> Result<()> {
             let max = match self.bug {
                 Bug::Exceeds => BOUNDS.records_max + 1,
                 Bug::KeepsNothing => 0,
@@ -294,12 +294,12 @@ mod tests {
             {
                 self.model.put(key, older)?;
             }
-            self.settle(&mut queue, &[key])
+            self.check_queue(&mut queue, &[key])
         }
         fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
             let mut queue = self.queue.lock();
             self.model.update_many(keys, decide)?;
-            self.settle(&mut queue, keys)
+            self.check_queue(&mut queue, keys)
         }
         fn clear(&self) -> Result<()> {
             self.model.clear()

@@ -220,7 +220,7 @@ fn guarded<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&*engine)));
-        // Nobody listens any more after the deadline.
+        // No thread receives any more after the deadline.
         drop(sender.send((engine, outcome)));
     });
     match receiver.recv_timeout(deadline) {

@@ -238,7 +238,7 @@ pub(super) fn scans_between_changes(engine: &dyn Engine, effort: &Effort) -> Out
         for (key, value) in &shown {
             let known = key.starts_with(b"stable") || key.starts_with(b"going") || value == b"new";
             ensure(known, || {
-                format!("a scan showed {key:?} with {value:?}, which nobody put")
+                format!("a scan showed {key:?} with {value:?}, which was never put")
             })?;
         }
     }

@@ -146,7 +146,7 @@ fn money_stays(engine: &dyn Engine, seed: u64, rounds: u64) -> Outcomes<u64> {
                 sum = Ok(amounts.iter().sum());
                 amounts[from] -= 1 + round;
                 amounts[to] += 1 + round;
-                // The third is left alone: whoever wrote it too would hide a lost transfer.
+                // The third is left alone: a second writer would hide a lost transfer.
                 let edit = |(index, amount): (usize, &u64)| {
                     if [from, to].contains(&index) {
                         Edit::Put(stamped(*amount).into())

@@ -134,7 +134,7 @@ pub(super) fn many(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             .collect();
         let asked: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
         let mut shown = vec![Vec::new(); asked.len()];
-        engine.bring_near(&asked);
+        engine.prefetch_keys(&asked);
         engine.read_many(&asked, &mut |index, value| {
             shown[index].push(value.map(<[u8]>::to_vec));
         })?;
@@ -330,14 +330,14 @@ pub(super) fn file(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     for durability in [Durability::Process, Durability::Power] {
         file.sync(durability)?;
     }
-    let mut told = Vec::new();
-    let report = file.check(&mut |done, total| told.push((done, total)))?;
+    let mut reported = Vec::new();
+    let report = file.check(&mut |done, total| reported.push((done, total)))?;
     ensure(report.is_sound(), || {
-        format!("a sound file is said to be damaged: {:?}", report.damage)
+        format!("a sound file is reported as damaged: {:?}", report.damage)
     })?;
     equal(&report.records, &(records.len() as u64), "records verified")?;
-    ensure(told.iter().all(|(done, total)| done <= total), || {
-        format!("progress {told:?}")
+    ensure(reported.iter().all(|(done, total)| done <= total), || {
+        format!("progress {reported:?}")
     })?;
     Ok(1)
 }

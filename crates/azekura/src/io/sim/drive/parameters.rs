@@ -100,7 +100,7 @@ impl Parameters {
     /// | PUT (update) of 10 MiB: median 10.54 ms | `bus_rate` 950 MiB/s into the cache |
     /// | DELETE with a sync each: a sector and a flush within 0.17 to 0.2 ms | the cache is not volatile, a flush is 0.11 ms with its command |
     ///
-    /// The size of the cache, 1 GiB, is a guess: a usual one. Nobody accessed the inner zones.
+    /// The size of the cache, 1 GiB, is a guess: a usual one. The inner zones were not measured.
     pub fn published() -> Self {
         Self {
             capacity: 3_000_000_000_000,

@@ -1,6 +1,7 @@
-//! Values too long for a node: each in an allocation of its own, never changed, freed when nobody can look at it.
+//! Out-of-line values: those too long for a node. Each has an allocation of its own, is never changed, and is freed when
+//! no reader can hold it.
 //!
-//! A node holds a word that tells where the value is. A value is retired after the word was taken out of the node; a batch
+//! A node holds a word that points to the value. A value is retired after the word was taken out of the node; a batch
 //! of retired ones is sealed at once, as a seal costs microseconds, and is freed when its grace period has elapsed. Retired values wait
 //! until there are 64 or a mebibyte of them, and the batch before them has left. It does not know nodes.
 //!
@@ -75,7 +76,7 @@ impl Cells {
             return Err(no_room(len));
         }
         // SAFETY: the allocation has eight aligned bytes for the length and as many as the parts behind them, and is
-        // nobody else's.
+        // no other thread's.
         unsafe {
             at.cast::<u64>().write(len as u64);
             let mut to = at.add(LEN);
@@ -100,7 +101,7 @@ impl Cells {
     pub(super) unsafe fn get(_pin: &Pin, word: u64) -> &[u8] {
         let at = std::ptr::with_exposed_provenance::<u8>(word as usize);
         // SAFETY: made by `put`, and not freed: what is found under a pin is retired after the pin began, and freed
-        // when the grace period that begins after that has elapsed, which the pin prevents. Nobody writes to it.
+        // when the grace period that begins after that has elapsed, which the pin prevents. No thread writes to it.
         unsafe {
             let len = at.cast::<u64>().read() as usize;
             std::slice::from_raw_parts(at.add(LEN), len)
@@ -136,7 +137,7 @@ impl Cells {
     ///
     /// # Safety
     ///
-    /// `word` is one of [`put`](Self::put), and nobody else has seen it or can see it.
+    /// `word` is one of [`put`](Self::put), and no other thread has seen it or can see it.
     pub(super) unsafe fn drop_unseen(&self, word: u64) {
         // SAFETY: `word` is one of `put`, by the contract; it is not freed, since that takes a word that is in a node or was
         // retired, and no other thread has this one.
@@ -170,7 +171,7 @@ unsafe fn len_of(word: u64) -> usize {
 
 /// # Safety
 ///
-/// `word` is one of `Cells::put`, not freed, and nobody holds it.
+/// `word` is one of `Cells::put`, not freed, and no thread holds it.
 unsafe fn free(word: u64) {
     // SAFETY: `word` is one of `put` and not freed, which is the contract of this function, too.
     let len = unsafe { len_of(word) };

@@ -46,7 +46,7 @@ impl<'p> Cluster<'p> {
         Self { pin, list }
     }
 
-    /// What an entry's value lists; nobody, if there is none.
+    /// The members that an entry's value lists; none if there is no value.
     pub(super) fn of(pin: &'p Pin, found: Option<Found>) -> Self {
         match found {
             Some(Found::Outside(word)) => Self::at(pin, word),

@@ -6,7 +6,7 @@
 //!
 //! Of frames that hold nothing, as many as are in use, and at least four mebibytes, keep their memory; at a limit, no more
 //! than it leaves room for, and a few. What is more goes back to the system, some frames with each that is given back, when
-//! nobody is pinned since before: it then reads as zeros, its version too, which nobody remembers any more. As many as
+//! its grace period has elapsed: it then reads as zeros, its version too, which no reader remembers any more. As many as
 //! may be kept may wait for that. Behind the first mebibytes the memory is in huge pages. It does not know what nodes hold.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
@@ -113,8 +113,8 @@ impl Frames {
         };
         // SAFETY: all frames below `end` were written by `make` before `end` was stored with release, lie in the
         // reservation, which lives as long as `self`, and are never unmade. All their parts may be shared. One returned to
-        // the system is all zeros, which is a latch as new and words; nobody holds or changes it while it becomes so, as
-        // nobody who knew it is pinned any more; who comes by a number read in passing only loads its version.
+        // the system is all zeros, which is a latch as new and words; no thread holds or changes it meanwhile, as
+        // no thread that knew it is pinned any more; one that reads a stale number only loads its version.
         unsafe { &*self.memory.at(u64::from(number) * FRAME).cast::<Frame>() }
     }
 
@@ -134,7 +134,7 @@ impl Frames {
             return Err(no_addresses());
         }
         let at = self.memory.at(u64::from(number) * FRAME).cast::<Frame>();
-        // SAFETY: within the reservation, at a page's beginning, and nobody else's: it is not below `end`, and `end`
+        // SAFETY: within the reservation, at a page's beginning, and no other thread's: it is not below `end`, and `end`
         // grows under the lock whose guarded is shown. Its words are zero already.
         unsafe { (&raw mut (*at).latch).write(Latch::default()) };
         self.end.store(number + 1, Ordering::Release);
@@ -168,8 +168,8 @@ impl Frames {
         self.return_some();
     }
 
-    /// Returns to the system what frames given back should not keep, as far as nobody may look at it.
-    pub(super) fn settle(&self) {
+    /// Returns the memory of idle frames to the system, where no reader can hold them.
+    pub(super) fn release_idle(&self) {
         while self.return_some() {}
     }
 

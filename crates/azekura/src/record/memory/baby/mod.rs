@@ -216,7 +216,7 @@ impl BabyDb {
         }
     }
 
-    /// The value outside that a word tells of. The word was found in a node since the pin began, in a state that counts.
+    /// The out-of-line value that a word points to. The word was found in a node since the pin began, in a state that counts.
     #[inline]
     #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
     fn outside(pin: &Pin, word: u64) -> &[u8] {
@@ -284,7 +284,7 @@ impl Reader for BabyDb {
         let mut buffer = Buffer::new();
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let pin = self.domain.pin();
-            self.tree.approach(&keys.iter().copied(), &mut ways);
+            self.tree.locate(&keys.iter().copied(), &mut ways);
             for (at, (key, way)) in keys.iter().zip(&ways).enumerate() {
                 if self.is_long(key) {
                     self.read_long(key, |value| visit(group * GROUP + at, value));
@@ -369,7 +369,7 @@ impl Engine for BabyDb {
         for group in records.chunks(GROUP) {
             let _pin = self.domain.pin();
             let keys = group.iter().map(|(key, _)| *key);
-            self.tree.approach(&keys, &mut [None; GROUP]);
+            self.tree.locate(&keys, &mut [None; GROUP]);
             for (key, value) in group {
                 self.put(key, value)?;
             }
@@ -400,7 +400,7 @@ impl Drop for BabyDb {
         let order = tree.order;
         tree.leaves(&mut |node| {
             words_of(&self.domain, node, order, &mut |word| {
-                // SAFETY: of `Cells::put`, still in its node or its list, and nobody reads any more.
+                // SAFETY: of `Cells::put`, still in its node or its list, and no thread reads it any more.
                 unsafe { cells.drop_unseen(word) };
             });
         });

@@ -366,7 +366,7 @@ fn memory_of_nodes_goes_back_when_few_are_left() {
         assert_sound(&db);
         // Other tests' threads may be pinned at any moment, so the last may still wait.
         for _ in 0..1_000_000 {
-            db.tree.frames.settle();
+            db.tree.frames.release_idle();
             if db.tree.frames.warm() <= db.tree.frames.used() + 2 * 1024 {
                 break;
             }

@@ -64,7 +64,7 @@ impl Tree {
 
     /// Brings the leaves of up to a group of keys near, and in them the items that the heads lead to.
     #[inline(always)]
-    pub(super) fn approach<'t, 'k>(
+    pub(super) fn locate<'t, 'k>(
         &'t self,
         keys: &(impl Iterator<Item = &'k [u8]> + Clone),
         ways: &mut Ways<'t>,

@@ -188,7 +188,7 @@ impl Tree {
                 frame: end.frame,
                 lock: end.frame.latch.lock(),
             };
-            // Nobody changed the parent, or at least this is still the right one: nobody changes it any more.
+            // No thread changed the parent, or at least this is still the right one: no thread changes it any more.
             let is_right = end.is_still() || self.is_place_of(&held, key, level);
             if is_right {
                 return Some(held);
@@ -413,7 +413,7 @@ impl Tree {
         self.root.store(u64::from(leaf.number), Ordering::Release);
         drop((top, leaf));
         self.forget(number, level, visit);
-        self.frames.settle();
+        self.frames.release_idle();
         Ok(())
     }
 
@@ -434,7 +434,7 @@ impl Tree {
         });
     }
 
-    /// Shows every leaf, of a store that nobody else has.
+    /// Shows every leaf, of a store that no other thread has.
     pub(super) fn leaves(&mut self, visit: &mut dyn FnMut(Node<'_>)) {
         let (number, level) = self.root();
         self.show(number, level, visit);

@@ -54,7 +54,7 @@ impl BabyDb {
         for group in keys.chunks(super::GROUP) {
             let _pin = self.domain.pin();
             let keys = group.iter().copied();
-            self.tree.approach(&keys, &mut [None; super::GROUP]);
+            self.tree.locate(&keys, &mut [None; super::GROUP]);
             for key in group {
                 removed += u64::from(self.remove(key)?);
             }
@@ -78,7 +78,7 @@ impl BabyDb {
         let word = self.cells.put(parts, pay)?;
         // What it takes, frames that hold nothing must not keep.
         if self.tree.frames.are_limited() {
-            self.tree.frames.settle();
+            self.tree.frames.release_idle();
         }
         Ok(word)
     }
@@ -96,7 +96,7 @@ impl BabyDb {
     #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
     pub(super) fn retire(&self, found: Option<Found>) {
         if let Some(Found::Outside(word)) = found {
-            // SAFETY: of `Cells::put`, and taken out of its node, by whoever held its lock, once.
+            // SAFETY: of `Cells::put`, and taken out of its node once, by the holder of its lock.
             unsafe { self.cells.retire(word) };
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A leaf is copied as it was at one moment, then shown; its upper fence says where the next one begins, and its lower
 //! fence, for cursors, where the one before ends. So no leaf points to another, and what comes and goes meanwhile
-//! moves nobody past a record that stays. Who finds a leaf changed too often reads it under its lock.
+//! moves no reader past a record that stays. A reader that finds a leaf changed too often reads it under its lock.
 //!
 //! | bytes of a bookmark | meaning |
 //! |---|---|
@@ -19,7 +19,7 @@ use crate::node::{Found, Key, Node};
 use crate::order::Order;
 use crate::room;
 
-/// The place at `key`, where nobody can be answered that memory was refused.
+/// The place at `key`, where a failed allocation cannot be returned as an error.
 pub(super) fn bookmark_at(key: &[u8]) -> Bookmark {
     Bookmark::from_bytes(&[&[0], key].concat())
 }
@@ -188,7 +188,7 @@ impl BabyDb {
     fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> T {
         for tries in 0.. {
             let end = self.tree.way_to_leaf(to);
-            // Locked, nobody changes it; but whether it is the right one is still to be asked.
+            // No thread changes it while it is locked; but whether it is the right one is still to be checked.
             let lock = (tries >= TRIES).then(|| end.frame.latch.lock());
             let version = end.frame.latch.begin();
             if !end.is_still() {

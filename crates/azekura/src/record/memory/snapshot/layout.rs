@@ -270,7 +270,7 @@ pub fn records(rest: &[u8], count: u32) -> impl Iterator<Item = Option<Record<'_
     let mut left = count;
     std::iter::from_fn(move || {
         if left == 0 {
-            // What follows the last record belongs to nobody.
+            // What follows the last record belongs to no record.
             return (!std::mem::take(&mut take.0).is_empty()).then_some(None);
         }
         left -= 1;

@@ -117,7 +117,7 @@ impl Snapshot {
     }
 
     /// Verifies the whole file. `Corrupted`, with the offset, at the first damage, or if the file was cut.
-    /// `progress` is told (bytes done, bytes in all).
+    /// `progress` is called with (bytes done, bytes in all).
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Summary> {
         let mut summary = Summary {
             bytes: self.size,

@@ -8,7 +8,7 @@
 //! It is not one moment: it holds what a scan of the engine shows, so each record that was there during the
 //! whole of the save, once, with a value it had meanwhile. Nothing is loaded before all of it was verified.
 //!
-//! It knows engines by their contract only, and of the file's bytes what `layout` tells. Times to live are
+//! It knows engines by their contract only, and of the file's bytes what `layout` decodes. Times to live are
 //! kept as the time by the system's clock at which a record expires.
 //!
 //! ```text

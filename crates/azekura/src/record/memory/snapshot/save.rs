@@ -1,7 +1,7 @@
 //! Saving: blocks are filled by a scan and written outside of it, one behind the other.
 //!
 //! The scan is broken off when a block is full and goes on from its bookmark, so that no pin or lock of the
-//! engine is held while a device is waited for. Nobody finds the file before its last byte is durable.
+//! engine is held while a device is waited for. The file has no name before its last byte is durable.
 //!
 //! | step | a crash here leaves |
 //! |---|---|
@@ -34,7 +34,7 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Is told (records saved, records there are about), and may break it off.
+/// Called with (records saved, records there are, about); may cancel the save.
 pub type Progress<'p> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'p;
 
 /// Saves the records of `source` to a snapshot at `path`, replacing the one there; `None` if `progress` broke.
@@ -78,12 +78,12 @@ pub fn save_to(
 pub fn save_in_background(source: Arc<dyn Reader>, path: PathBuf) -> Result<Saving> {
     let shared = Arc::new(Shared::default());
     shared.total.store(source.count(), Ordering::Relaxed);
-    let told = Arc::clone(&shared);
+    let progress = Arc::clone(&shared);
     let work = move || {
         save(&*source, &path, &mut |done, total| {
-            told.done.store(done, Ordering::Relaxed);
-            told.total.store(total, Ordering::Relaxed);
-            if told.stop.load(Ordering::Relaxed) {
+            progress.done.store(done, Ordering::Relaxed);
+            progress.total.store(total, Ordering::Relaxed);
+            if progress.stop.load(Ordering::Relaxed) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())

@@ -111,8 +111,8 @@ impl Reader for TinyDb {
         })
     }
 
-    fn bring_near(&self, keys: &[&[u8]]) {
-        self.shelf.bring_near(keys);
+    fn prefetch_keys(&self, keys: &[&[u8]]) {
+        self.shelf.prefetch_keys(keys);
     }
 
     fn scan_past(

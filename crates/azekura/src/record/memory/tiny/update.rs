@@ -140,9 +140,9 @@ impl TinyDb {
 
     /// One update.
     ///
-    /// Where there is no room, what was freed is perhaps enough, but the pin of the update itself keeps it. Then it lets
-    /// go of everything, and does what it was told if the record still is as it was shown: nobody can tell when it was
-    /// asked.
+    /// Where there is no room, what was freed is perhaps enough, but the pin of the update itself keeps it. Then it
+    /// releases everything, and makes the change if the record is still the one that the closure saw: no reader can observe
+    /// when the closure ran.
     pub(super) fn edit<'a>(
         &self,
         key: &[u8],

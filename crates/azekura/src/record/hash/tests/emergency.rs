@@ -1,4 +1,4 @@
-//! Relief of a full store in which the emptiest segment cannot be cleaned: its copies need free segments side by side.
+//! Emergency cleaning of a full store in which the emptiest segment cannot be cleaned: its copies need free segments side by side.
 //!
 //! It was a batch of several segments, of which a part is dead; no free segment has a free neighbour. Another segment, of which
 //! less is dead, gives room back.

@@ -1,24 +1,24 @@
-//! Relief of a full store: room for new records is won from dead ones, now and whatever the pace of cleaning says.
+//! Emergency cleaning of a full store: frees the space of dead records at once, regardless of the rate limit of cleaning.
 //!
 //! A store is full when its storage could not be grown for a new record. It stays usable: removals and records that
-//! replace longer ones go on, out of the log's reserve (`log::segment`), and what they leave dead is cleaned:
+//! replace longer ones are still accepted, from the log's reserve (`log::segment`), and their dead bytes are cleaned:
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 try to grow: others may have given room back | the same |
-//! | 2 copy what is live of the emptiest segments before the checkpoint of which all copies fit into the reserve | as `clean` |
-//! | 3 checkpoint: what was emptied is free | as `checkpoint` |
-//! | 4 again, until there is room for some segments of new records, or nothing is worth a copy | |
+//! | 1 try to grow: others may have freed space | the same |
+//! | 2 copy the live frames of the emptiest segments before the checkpoint whose copies all fit into the reserve | as `clean` |
+//! | 3 checkpoint: the emptied segments are free | as `checkpoint` |
+//! | 4 repeat, until some segments of new records fit, or no segment is worth a copy | |
 //!
-//! A segment is worth it if a sixteenth of it is dead and a copy need not waste it again; where an exchange or a removal
-//! would be refused otherwise, any that wins something. So of a full store that is written over and over, each byte costs
-//! up to 15 copied ones; it is the price of a store without room. Why there is always such a segment: `log::segment`'s space.
+//! A segment is worth a copy if a sixteenth of it is dead and the copy need not waste it again; where an exchange or a
+//! removal would be refused otherwise, any segment that frees something is. So each byte that is overwritten in a full
+//! store costs up to 15 copied ones. `log::segment`'s space explains why there is always such a segment.
 //!
-//! Relief is not sought by every update: only when the next exchange or removal would find no room, or when so much has died
-//! since it was sought last that a step of the reserve can be won. So a full store makes a bounded number of checkpoints for
+//! Not every update starts it: only one after which an exchange or removal would not fit, or when so much has died since
+//! the last attempt that a step of the reserve can be freed. So a full store makes a bounded number of checkpoints for
 //! each segment it appends, however short its records are.
 //!
-//! It does not know who is refused: updates ask the log.
+//! It does not refuse updates: they ask the log.
 
 use std::sync::atomic::Ordering;
 
@@ -48,7 +48,7 @@ struct Wanted {
     surely: bool,
 }
 
-/// What a full store may win: as it was when it was last relieved, and nothing more could be won.
+/// What a full store may free: the state after the last emergency cleaning, when nothing more could be freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     /// Reclaimable bytes of the log.
@@ -115,7 +115,7 @@ impl Core {
         if !self.is_relief_due(wanted, true) {
             return Ok(self.can_grow(wanted.units));
         }
-        *self.relieved.lock() = Left::default();
+        *self.last_emergency.lock() = Left::default();
         let won = match self.win_room(wanted, patience) {
             // The update itself is refused, if it finds no room.
             Err(error) if error.kind() == Kind::Full => Ok(false),
@@ -164,7 +164,7 @@ impl Core {
             // Without a background worker an update would be refused for segments that readers released since.
             segments.reap();
         }
-        let asked = self.relief_asked.fetch_add(1, Ordering::Relaxed);
+        let asked = self.emergency_attempts.fetch_add(1, Ordering::Relaxed);
         let total = segments.total() as usize;
         if has_room && !wanted.surely && !again && !asked.is_multiple_of(1 + total / SEGMENTS_EACH)
         {
@@ -172,10 +172,10 @@ impl Core {
         }
         let now = self.left();
         let last = {
-            let mut relieved = self.relieved.lock();
+            let mut last = self.last_emergency.lock();
             // What is cleaned by others is not news when it dies again.
-            relieved.dead = relieved.dead.min(now.dead);
-            *relieved
+            last.dead = last.dead.min(now.dead);
+            *last
         };
         let wants_more = wanted.units > last.units;
         let now = Left {
@@ -236,7 +236,7 @@ impl Core {
             }
             if !self.clean_emptiest(wanted, round, patience)? {
                 // There is nothing more to be won before something else has died.
-                *self.relieved.lock() = Left {
+                *self.last_emergency.lock() = Left {
                     units: wanted.units,
                     ..self.left()
                 };
