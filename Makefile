@@ -86,7 +86,7 @@ bench: ## Run the small published benchmark (BENCH_COUNT=1000000)
 	done
 
 .PHONY: soak
-soak: setup ## Run the nets with one seed after another (SECS=600 SEED=1)
+soak: setup ## Run the suites with one seed after another (SECS=600 SEED=1)
 	@.ci/soak $(SECS) $(SEED)
 
 .PHONY: fuzz

@@ -1,4 +1,4 @@
-//! What clients were told is there after a cut of the power, and after the death of the process: whatever they asked.
+//! Acknowledged writes are there after a power cut, and after a process crash, whatever the commands.
 //!
 //! Sessions are driven as a thread of the server drives them, without sockets: those that are ready are served in turn,
 //! then one sync is made for all whose answers must wait, and the answers leave. Below them is a hash file on the simulated
@@ -7,7 +7,7 @@
 //! more than the process, those before the last such answer), at most those begun. A service over it must show the same.
 //! Options of the file, keys, lengths of items and clients are drawn from the round's seed.
 //!
-//! Drivers that answer too early prove the net: each must be seen. Lines beginning `tried:` say how much was tried.
+//! Drivers that answer too early prove the suite: each must be detected. Lines beginning `tried:` say how much was tried.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,9 +50,9 @@ enum Wake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// Answers leave, and then the device is asked.
+    /// Answers leave before the sync.
     AnswersFirst,
-    /// Nobody waits.
+    /// There is no wait.
     NeverSyncs,
     /// The last client's answer leaves after a sync that began before its request was served.
     JoinsTooLate,
@@ -193,7 +193,7 @@ fn contents(engine: &dyn Engine) -> azekura::Result<State> {
     engine.scan(None, &mut |key, value| {
         let item = Item::decode(value).expect("every record is an item");
         let head = item.head;
-        // Whether what is over has been removed is nobody's business.
+        // Whether what is over has been removed does not matter here.
         if !head.is_over(NOW) {
             state.insert(key.to_vec(), (head.flags, head.expires, item.data.to_vec()));
         }
@@ -267,7 +267,7 @@ fn options() -> Options {
         .syncs_often(true)
 }
 
-/// Runs `wakes` on a new disk, as a thread of the server would, and tells the ledger.
+/// Runs `wakes` on a new disk, as a thread of the server would, and records it in the ledger.
 fn work(
     disk: &SimDisk,
     ledger: &Ledger,
@@ -374,7 +374,7 @@ fn digest(item: (&Vec<u8>, &(u32, u32, Vec<u8>))) -> u64 {
     })
 }
 
-/// Whether clients of a new service are told what is there, and can go on.
+/// Whether clients of a new service read what is there, and can continue.
 fn shows(db: Arc<HashDb>, keys: u64, found: &State) -> Result<(), String> {
     let service = service(db, true);
     let mut session = session(&service);
@@ -450,7 +450,7 @@ const CUTS: usize = 20;
 /// Of the runs of the planted bugs.
 fn config(seed: u64) -> Config {
     Config {
-        // That the recovery from a cut may be cut, too, is the engine's own net.
+        // That the recovery from a cut may be cut, too, is the engine's own suite.
         recovery_one_in: 0,
         ..Config::new(seed).quick(30)
     }

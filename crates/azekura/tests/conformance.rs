@@ -262,7 +262,7 @@ fn judge(key: u64, found: Option<&[u8]>, least: u64, most: u64) {
 }
 
 /// What a reader answers for `key` once it is not older than `least`. A write on its way - here the background worker's, which moves
-/// records - hides from a reader what stands in the log behind it, for a moment: it is asked again, not for ever.
+/// records - hides from a reader what follows it in the log, for a moment: the reader tries again, a bounded number of times.
 fn read_current(
     reader: &HashReader,
     key: u64,
@@ -452,7 +452,7 @@ fn a_reader_in_another_process_sees_every_acknowledged_write() {
     let mut versions = HashMap::new();
     let mut random = Random::new(9 + round_seed());
     for _ in 0..150 {
-        // What was acknowledged is told in one go, so that the child reads while more is written.
+        // What was acknowledged is reported at once, so that the child reads while more is written.
         let mut told = Vec::new();
         churn(
             &db,

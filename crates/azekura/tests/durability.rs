@@ -6,7 +6,7 @@
 //! space ratio, must hold the state after some number of operations: at least those synced (or, after a death, acknowledged), at
 //! most those begun. So a batch or a clear is there whole or not at all, and what was refused by a full store is not there. It
 //! must be sound, take further operations, and hold them after a reopen. Devices that destroy the rest of a sector while they
-//! write a part of it are not among the cases: the log goes on in sectors that were synced.
+//! write a part of it are not among the cases: the log continues in sectors that were synced.
 //!
 //! Planted bugs prove the suite: each must be seen. Lines beginning `tried:` say how much was tried.
 
@@ -145,7 +145,7 @@ fn note(now: &mut State, mark: Option<&Vec<u8>>) {
     now.extend(mark.map(|mark| (MARK.to_vec(), mark.clone())));
 }
 
-/// What is wrong with the store, or with the disk it is told about: a bug to be seen.
+/// What is wrong with the store, or with the disk it runs on: a bug to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     /// There is none.

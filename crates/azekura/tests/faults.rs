@@ -107,7 +107,7 @@ impl Case {
     }
 }
 
-/// How an engine may deal with an error so that the net must see it.
+/// How an engine may deal with an error so that the suite must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
@@ -117,7 +117,7 @@ enum Bug {
     WriteErrorsSwallowed,
     /// Who failed to make a store leaves a file.
     HalfMade,
-    /// After a failure the handle is opened anew, silently, and goes on.
+    /// After a failure the handle is opened anew, silently, and continues.
     PoisonForgotten,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Snapshots lie in `fixtures/snapshot/`, with when a record expires as a third column.
 //!
-//! Which bytes mean what is told in `format/` and in the layouts.
+//! Which bytes mean what is described in `format/` and in the layouts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 //!
 //! Workloads of every kind of change run on the simulated disk. At each event the power is cut in many legal ways,
 //! the process dies, and recoveries are cut again. The store that then opens is compared, takes further changes, and holds
-//! them after a reopen. Planted bugs prove the net. Lines beginning `tried:` say how much was tried.
+//! them after a reopen. Planted bugs prove the suite. Lines beginning `tried:` say how much was tried.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,7 +106,7 @@ fn effects(steps: &[Step]) -> Vec<BTreeMap<u64, Option<Value>>> {
     effects
 }
 
-/// What is wrong with the storage that the store is told about.
+/// What is wrong with the storage that the store runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     /// There is none: the control.
@@ -526,7 +526,7 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
 }
 
 /// A journal that is small beside what its checkpoints tell of many small objects: the reserve was less than a checkpoint that
-/// tells all of them anew, so none could be made any more, and no room came back.
+/// appends all of them again, so none could be made any more, and no room came back.
 #[test]
 fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
     for (seed, len, journal) in [(1, 900, 192), (2, 40, 1 << 10), (3, 200, 4 << 10)] {
@@ -592,8 +592,8 @@ fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
     }
 }
 
-/// A put over a packed object failed, and the journal was told what held instead: the place in the pack. Replay counted the
-/// object as gone from there, the pack's room became free, and the next puts went over an object that nobody had removed.
+/// A put over a packed object failed, and the journal got a record of what held instead: the place in the pack. Replay counted the
+/// object as gone from there, the pack's room became free, and the next puts went over an object that no caller had removed.
 #[test]
 fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
     let disk = SimDisk::new(4);

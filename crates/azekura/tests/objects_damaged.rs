@@ -119,7 +119,7 @@ impl World {
         for _ in 0..steps {
             world.step(&store, &mut random);
         }
-        // Until a record begins with a sector, where one of zeros looks like room that nobody used.
+        // Until a record begins with a sector, where one of zeros looks like unused space.
         let is_left_so = !world.is_closed && !world.is_synced;
         for _ in 0..if is_left_so { 300 } else { 1 } {
             let before = journal_of(&world.disk, journal_size);
@@ -149,7 +149,7 @@ impl World {
         world
     }
 
-    /// A change that nothing is told after.
+    /// A change that no record follows.
     fn change_last(&mut self, store: &Store, random: &mut Random) {
         let of = id(random.below(self.ids));
         let len = random.index(300);
@@ -367,7 +367,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64,
     };
     let data = if world.has_data { DATA } else { JOURNAL };
     let all = world.ids + 4;
-    // What the journal was not told cannot be told from room that nobody used: of what was not synced, it alone is hit.
+    // What was not appended to the journal cannot be distinguished from unused space: of what was not synced, it alone is hit.
     let region = if world.is_closed || world.is_synced {
         random.below(7)
     } else {
@@ -379,7 +379,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64,
         0 => (*random.choose(&[JOURNAL, data]), None, 0),
         1 => (JOURNAL, Some(8192..FRONT), 0),
         2 | 3 => (JOURNAL, Some(FRONT..world.journal_size), all),
-        // What was told last, with nothing behind it.
+        // The last record, with nothing after it.
         4 => {
             let start = world.tail / 512 * 512;
             let end = (start + len.max(512)).min(world.journal_size);

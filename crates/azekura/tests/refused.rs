@@ -323,7 +323,7 @@ impl Script {
             self.holds.extend(records);
             return;
         }
-        // What the engine holds tells how far it came.
+        // What the engine holds shows how far it came.
         let mut holds = self.holds.clone();
         loop {
             let mut there = 0;

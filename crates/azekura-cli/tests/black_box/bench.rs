@@ -253,7 +253,7 @@ fn what_should_have_been_found_or_put_makes_the_exit_code_and_leaves_no_store() 
         error.contains("100 keys of 1 character are not distinct"),
         "{error}"
     );
-    // Puts that find no room are told, in the table and by the code.
+    // Puts that do not fit are reported, in the table and by the exit code.
     let full = run(
         "bench object --path s --count 2000 --value-size 64KiB --capacity 16MiB --ops put",
         "",

@@ -246,7 +246,7 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
 #[test]
 fn a_damage_is_told_once() {
     let place = filled(10_000);
-    // What is behind the last checkpoint is read before anything is told.
+    // What is behind the last checkpoint is read before anything is reported.
     place.run(&["rebuild", "s.azh"]).ok();
     let mut bytes = place.read("s.azh");
     let at = find(&bytes, b"value1000 value1000").expect("values are stored as they are");

@@ -1,7 +1,7 @@
 //! The data file of a running server is moved, replaced or removed.
 //!
-//! What a server is told then would not be found by the one that is started next. So writes are refused, reads are served, and
-//! whoever asks is told; when the file is back, so are writes. With `--durability power` nothing at all is acknowledged
+//! The next server would not find what is written then. So writes are refused, reads are served, and
+//! statistics report it; when the file is back, so are writes. With `--durability power` nothing at all is acknowledged
 //! that began after the file went away.
 
 use std::path::Path;

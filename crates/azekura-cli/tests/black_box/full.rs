@@ -1,6 +1,6 @@
 //! A full device, played by a limit on the size of files, as `ulimit -f` sets it.
 //!
-//! What does not fit is said, a full file can be emptied, shortened and compacted, and a server goes on with what it has.
+//! What does not fit is reported, a full file can be emptied, shortened and compacted, and a server continues with what it has.
 //! It does not know where exactly a file is full.
 
 use std::ffi::OsString;

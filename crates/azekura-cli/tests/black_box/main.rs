@@ -1,6 +1,6 @@
 //! The real binary, run as a user runs it: arguments and standard input in; standard output, standard
 //! error and the exit code out. One file per promise.
-//! No test looks inside: what a file holds is asked with another command.
+//! No test looks inside: another command reads what a file holds.
 
 mod bad_input;
 mod bench;

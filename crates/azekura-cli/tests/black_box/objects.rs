@@ -454,7 +454,7 @@ fn a_store_that_another_process_has_open_is_locked() {
         refused.starts_with("locked: ") && refused.contains(" at s.azo"),
         "{refused}"
     );
-    // Who would write is told what helps: an object store that is open is not read either.
+    // The error of a writer has a remedy: an object store that is open is not read either.
     for command in [
         &["put", "s.azo", "2", "--value", "x"][..],
         &["repair", "s.azo"],
@@ -494,7 +494,7 @@ fn an_object_goes_through_a_pipe_to_another_store_and_within_one() {
         place.object(&["get", store, "2", "-o", "out"]).ok();
         assert!(place.read("out") == value, "{store}");
     }
-    // What is not there is told before anything is read.
+    // A missing object is reported before anything is read.
     let error = place.object(&["put", "missing", "1", "nowhere"]).error(9);
     assert!(
         error.ends_with("make the store with `azekura object create`"),

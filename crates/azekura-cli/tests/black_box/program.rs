@@ -50,7 +50,7 @@ impl Place {
         std::fs::write(self.path(name), bytes).expect("a file is written");
     }
 
-    /// A file that nobody else may read.
+    /// A file that only its owner may read.
     pub(crate) fn write_secret(&self, name: &str, bytes: impl AsRef<[u8]>) {
         self.write(name, bytes);
         let mode = std::fs::Permissions::from_mode(0o600);

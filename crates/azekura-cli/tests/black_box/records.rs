@@ -1,4 +1,4 @@
-//! Records one by one and in lists: what is stored is what is shown, and the exit code tells yes from
+//! Records one by one and in lists: what is stored is what is shown, and the exit code distinguishes yes from
 //! no. Text, hexadecimal digits and base64 mean the same bytes.
 //! Files and formats have their own tests.
 

@@ -1,6 +1,6 @@
 //! `azekura client` and `azekura top` against a server that speaks TLS and wants to know who asks.
 //!
-//! The server's certificate is its own authority and is for this machine by name. What is wrong is told before a word of
+//! The server's certificate is its own authority and is for this machine by name. Errors are reported before a word of
 //! the request is sent. It does not know how a cipher works.
 
 use std::io::{BufRead as _, BufReader};

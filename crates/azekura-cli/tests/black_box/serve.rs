@@ -1,6 +1,6 @@
 //! `azekura serve` and `azekura client`: the real server, started, asked, loaded, signalled and killed.
 //!
-//! What a client was told is stored is there after `kill -9` and a start anew. Ports are free ones that the system gives;
+//! Acknowledged writes are there after `kill -9` and a restart. Ports are free ones that the system gives;
 //! the server says which. It does not know the protocol beyond what it takes to set and get.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -131,7 +131,7 @@ fn the_client_sets_gets_and_says_no_by_its_exit_code() {
     let (code, last, messages) = server.end();
     assert_eq!((code, messages.as_str()), (0, ""));
     assert!(last.contains("stopped"), "{last}");
-    // What it kept is a file like others, and a server that is gone is said to be so.
+    // Its data file is like any other, and the error of a stopped server states that.
     let server = Server::start(&place, &[]);
     assert_eq!(server.ask(&place, &["get", "anna"]).ok(), "Nara!\n");
     let address = server.address.clone();
@@ -149,7 +149,7 @@ fn every_set_that_was_answered_survives_a_kill_under_load() {
     let told: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     for round in 1..=3 {
         let server = Server::start(&place, &["--threads", "2"]);
-        // What earlier rounds were told.
+        // What earlier rounds had acknowledged.
         for (client, told) in told.iter().enumerate() {
             let mut stream = TcpStream::connect(&server.address).expect("it listens");
             let last = told.load(Ordering::Relaxed);
@@ -386,7 +386,7 @@ fn more_connections_are_served_than_a_shell_lets_a_program_have_descriptors() {
         clients.push(client);
     }
     assert_eq!(server.end().2, "");
-    // Where the system allows no more, that is said.
+    // Where the system allows no more, that is reported.
     let messages = start("-n").end().2;
     assert!(
         messages.contains("fewer descriptors") && messages.contains("allowed=200"),

@@ -1,4 +1,4 @@
-//! The tour: on a small text it passes, says what it did, and cleans up or keeps as it was told.
+//! The tour: on a small text it passes, reports its steps, and removes or keeps its files as its options state.
 //! The kills in it are real.
 //! That it would notice a lost write is tested beside its code.
 

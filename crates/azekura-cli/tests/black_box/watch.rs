@@ -1,4 +1,4 @@
-//! What a running server tells of itself: by `top`, by events, and by its page in a real browser.
+//! The figures of a running server: by `top`, by events, and by its page in a real browser.
 //!
 //! The page is drawn by Debian's Chromium without a window, and what it drew is read from its document. Where there is no
 //! Chromium, a notice says so. Times are not asserted. It does not know how figures are gathered.

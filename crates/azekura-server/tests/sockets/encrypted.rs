@@ -70,7 +70,7 @@ fn an_encrypted_connection_carries_small_and_large_answers() {
     ask(&mut client, &request, "STORED\r\n");
     let answer = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
     ask(&mut client, "get big\r\n", &answer);
-    // Whoever does not speak TLS is not answered, and does no harm.
+    // A client without TLS gets no answer, and does no harm.
     let mut plain = server.connect();
     plain.write_all(b"get a\r\n").unwrap();
     assert!(!rest(&mut plain).contains("END"));
@@ -113,7 +113,7 @@ fn what_an_encrypted_client_sent_before_the_end_is_answered_and_the_end_is_told(
     expect(&mut client, "STORED\r\n");
     server.stop();
     let mut all = String::new();
-    // An end that was not told would be an error.
+    // An end without close_notify would be an error.
     client.read_to_string(&mut all).unwrap();
     assert_eq!(all, "STORED\r\n".repeat(999));
 }
@@ -178,7 +178,7 @@ fn a_handshake_that_stalls_is_dropped_by_the_limits() {
         );
     }
     assert_eq!(server.control.connections().dropped, 3);
-    // Nobody else has been harmed.
+    // No other client was affected.
     ask(&mut encrypted(server.address), TALK, ANSWER);
 }
 

@@ -1,4 +1,4 @@
-//! What a running server tells of itself over its own protocol: how long requests took, what syncs were shared.
+//! The statistics of a running server over its own protocol: how long requests took, what syncs were shared.
 //!
 //! Counts are asserted, times are not: only that they are there, and in order.
 //! It knows the names of figures as users do.
@@ -167,11 +167,11 @@ fn who_is_connected_is_told_with_his_address() {
     }
     let idle_address = format!("tcp:{}", idle.local_addr().unwrap());
     drop(idle);
-    while tells(&stats(&mut client, "conns"), &idle_address) {}
+    while lists_value(&stats(&mut client, "conns"), &idle_address) {}
 }
 
 /// Whether a figure has this value.
-fn tells(figures: &[(String, String)], value: &str) -> bool {
+fn lists_value(figures: &[(String, String)], value: &str) -> bool {
     figures.iter().any(|(_, of)| of == value)
 }
 
@@ -200,7 +200,7 @@ fn what_a_cache_drops_is_counted() {
         value(&items, "items:1:evicted"),
         value(&figures, "evictions")
     );
-    // The sweep finds those that are still there, once it is asked.
+    // The sweep finds those that are still there, once it runs.
     ask(&mut client, "lru_crawler crawl all\r\n", "OK\r\n");
     let reclaimed = loop {
         let figures = stats(&mut client, "");

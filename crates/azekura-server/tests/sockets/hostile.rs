@@ -96,7 +96,7 @@ fn a_flood_of_clients_that_never_read_stays_within_bounds_and_others_are_served(
         ask(&mut other, "mn\r\n", "MN\r\n");
     }
     assert!(resident() < before + 64 * MIB);
-    // Those beyond the bound were dropped; whoever was not is answered once it reads.
+    // Those beyond the bound were dropped; the others are answered once they read.
     let answer = format!("VALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len());
     let mut whole = 0;
     for client in &mut clients {

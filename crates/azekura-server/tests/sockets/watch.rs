@@ -125,7 +125,7 @@ fn what_is_no_request_is_refused_by_its_status() {
         told("POST / HTTP/1.1\r\nHost: a\r\n\r\n", door).fields["allow"],
         "GET, HEAD"
     );
-    // Nobody else noticed.
+    // No other client was affected.
     ask(&mut server.connect(), "mn\r\n", "MN\r\n");
 }
 

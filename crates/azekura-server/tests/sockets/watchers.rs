@@ -1,5 +1,5 @@
 //! `watch` over real sockets: who comes and goes, what a cache drops, one who does not read, and the end of the server.
-//! What else a watcher is told is compared without sockets.
+//! The other lines of a watcher are compared without sockets.
 //! It knows no engine.
 
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,5 +1,5 @@
 //! A connection's end, its user, and the engine behind it when it fails or must sync.
-//! Who is not admitted is told so and no more; an engine's failure is one line, and the next request is read.
+//! A client that is not admitted gets that answer and no more; an engine's failure is one line, and the next request is read.
 //! It knows no sockets.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `stats`, and what the owner of the sockets is asked.
+//! `stats`, and what the server asks of the owner of the sockets.
 //! Figures are counted exactly once all calls have returned; an owner of the test's own stands for sockets.
 //! It knows no times: those are of the threads.
 

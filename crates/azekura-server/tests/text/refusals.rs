@@ -1,4 +1,4 @@
-//! Lines that are not as they should be, and what each is told.
+//! Malformed lines, and the answer to each.
 //! Answers are those of memcached 1.6.45; behind a refused line the next one is read where that one would.
 //! It knows no clock.
 

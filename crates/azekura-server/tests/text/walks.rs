@@ -1,5 +1,5 @@
 //! Walks over all records: `keys`, `dump`, `dump_key`.
-//! Each item is told once, no key breaks a line, and a rate is kept by pauses that the session asks for.
+//! Each item is listed once, no key breaks a line, and pauses of the session keep the rate.
 //! It knows no threads, so nothing changes during a walk.
 
 use azekura_server::memcached::Settings;

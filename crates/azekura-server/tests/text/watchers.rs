@@ -1,4 +1,5 @@
-//! `watch`: what is done by others, line by line, as memcached tells it; and what becomes of one who does not read.
+//! `watch`: the commands of other clients, line by line, as memcached prints them; and what happens to a client that does
+//! not read.
 //! A watcher is a session that is served without input, as a connection's is that must wait.
 //! It knows no sockets.
 
@@ -166,7 +167,7 @@ fn a_watcher_is_told_only_what_it_asked_for_and_nothing_when_it_has_gone() {
     drop(begins);
     client.send(b"set a 0 0 1\r\nx\r\n", 99);
     let told = stats(&mut client);
-    // Who counts by prefix goes on when nobody watches.
+    // Counting by prefix continues when no client watches.
     client.send(b"stats detail on\r\nget p:a\r\n", 99);
     drop(watcher(&service, "watch\r\n"));
     client.send(b"get p:a\r\n", 99);

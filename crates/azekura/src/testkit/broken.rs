@@ -1,9 +1,9 @@
-//! Engines with one deliberate bug each, to prove that the nets catch it.
+//! Engines with one deliberate bug each, to prove that the suites catch it.
 //!
-//! [`Broken`] is [`ModelDb`] with a [`Bug`] before it. A net that does not catch one of
+//! [`Broken`] is [`ModelDb`] with a [`Bug`] before it. A suite that does not catch one of
 //! [`Bug::ALL`] has a hole. A race keeps its window open until another thread has written.
 //!
-//! It is of no other use, and knows nothing of the nets.
+//! It is of no other use, and does not know the suites.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

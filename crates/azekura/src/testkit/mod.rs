@@ -1,4 +1,4 @@
-//! The test bench for engines: an obvious engine to compare with, and nets to catch the others.
+//! The test bench for engines: an obvious engine to compare with, and suites that test the others.
 //!
 //! ```text
 //!   random        one seed decides everything
@@ -15,7 +15,7 @@
 //!   schedule      threads whose meetings a seed decides                   proved by: mutants
 //!   storm         crashes at every moment of a run of many such threads    proved by: mutants
 //!   suite         how much a suite tries: all, or a tenth; fewer than it must is a failure
-//!   broken        engines with one deliberate bug each, to prove the nets
+//!   broken        engines with one deliberate bug each, to prove the suites
 //! ```
 //!
 //! Nothing here depends on time or the network. It changes no behaviour of the library.

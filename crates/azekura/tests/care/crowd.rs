@@ -350,7 +350,7 @@ fn on_disk() -> Options {
 
 #[test]
 fn the_child_of_a_test_puts_until_it_is_killed() {
-    // Without a file nobody asked for a child.
+    // Without a file this is no child.
     let Some(file) = std::env::var_os(FILE) else {
         return;
     };
@@ -368,7 +368,7 @@ fn the_child_of_a_test_puts_until_it_is_killed() {
                         Some((version, len)) => drop(store.put(of, &value(version, len)).unwrap()),
                         None => drop(store.remove(of).unwrap()),
                     }
-                    // Nobody listens any more when the parent has failed.
+                    // No process reads any more when the parent has failed.
                     if std::io::stderr().write_all(&[b'A' + thread as u8]).is_err() {
                         std::process::exit(0);
                     }

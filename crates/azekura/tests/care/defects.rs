@@ -21,7 +21,7 @@ use super::{id, opened, options, store_with, value};
 
 pub(crate) const NAME: &str = "defects.azo";
 
-/// What a workload does; values are told by version and length.
+/// What a workload does; values are described by version and length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Put(u64, u64, usize),
@@ -352,7 +352,7 @@ fn d9_every_byte_of_an_object_is_summed() {
 
 /// D10: a put was to be durable when acknowledged.
 /// It was acknowledged, and then the flush failed.
-/// Nobody was told, and the value was lost.
+/// No error was reported, and the value was lost.
 #[test]
 fn d10_nothing_is_acknowledged_before_its_flush() {
     let disk = SimDisk::new(2);
@@ -638,8 +638,8 @@ fn either_superblock_alone_tells_that_the_store_is_open() {
     }
 }
 
-/// A full store was emptied, filled and emptied again, and nobody synced.
-/// What had been left was told span by span in one row of the journal, for which no room was kept.
+/// A full store was emptied, filled and emptied again, without a sync.
+/// What had been freed was appended span by span in one row of the journal, for which no room was kept.
 /// Removals were refused in a full store, and so was the checkpoint that would have given them room.
 #[test]
 fn removals_find_room_however_long_nobody_syncs() {

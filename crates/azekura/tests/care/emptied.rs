@@ -1,5 +1,5 @@
 //! Full stores are emptied: whatever is full, the data or the journal, and however small, removals find room, in any order, and
-//! what is put then finds room, too. Nobody syncs unless the store does.
+//! what is put then finds room, too. There is no sync but the store's own.
 //!
 //! Shapes of stores are tried in rounds of filling and emptying, fixed ones and random ones. What snapshots keep is theirs to
 //! test.
@@ -113,7 +113,7 @@ impl Shape {
 
 /// Three causes were found so. Parts of a checkpoint were longer than the segments of a small journal, and the room that is kept
 /// for them was in pieces. A checkpoint left behind what it had just written anew, and took for full what was half empty by
-/// then. Where only packs were written, strides were told for ever that no recovery needs to scan.
+/// then. Where only packs were written, extents were recorded for ever that no recovery needs to scan.
 #[test]
 fn removals_are_never_refused() {
     let drawn = share(200).max(60);

@@ -138,7 +138,7 @@ fn the_child_of_a_test_changes_small_objects_until_it_is_killed() {
                         }
                         Err(error) => panic!("operation {number} of thread {thread}: {error}"),
                     };
-                    // Nobody listens any more when the parent has failed.
+                    // No process reads any more when the parent has failed.
                     if std::io::stderr().write_all(&[word + thread as u8]).is_err() {
                         std::process::exit(0);
                     }

@@ -1,8 +1,8 @@
-//! The care of an object store: what is damaged is told, and brought back; what is moved or grown stays what it was.
+//! The care of an object store: what is damaged is reported, and restored; what is moved or grown stays what it was.
 //!
 //! | module | question |
 //! |---|---|
-//! | `upkeep` | do check, scrub, journal, stats, grow and copy do what they say, while changes go on? |
+//! | `upkeep` | do check, scrub, journal, stats, grow and copy do what they say, while changes continue? |
 //! | `cuts` | may the power go while a store is repaired, copied or grown? |
 //! | `rot` | does any flipped bit, anywhere, give anything but the right bytes or a clear error, and does repair bring it back? |
 //! | `defects` | do the twelve known defects of an older engine of this kind stay away? |

@@ -270,7 +270,7 @@ fn a_flipped_bit_is_an_error_or_nothing_and_repair_brings_the_store_back() {
                 let mask = 1 << random.below(8);
                 let mut bytes = image.bytes.clone();
                 bytes[at] ^= mask;
-                // What the journal was not told yet is a write that never ended.
+                // What was not appended to the journal yet is a write that never ended.
                 let is_unsure = at >= JOURNAL && seed % 2 == 1;
                 if let Err(what) = try_bit(&bytes, &image, &mut tally, is_unsure) {
                     panic!("seed {seed}, bit {mask:#x} at {at:#x}: {what}");
@@ -476,7 +476,7 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
     assert_eq!(tried, 7);
 }
 
-/// A journal that was closed ends where its close says: what stands behind that was never told.
+/// A journal that was closed ends where its close says: what follows that was never appended.
 #[test]
 fn what_stands_behind_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
     let (mut random, mut tried) = (Random::new(round_seed()), 0);

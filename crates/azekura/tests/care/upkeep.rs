@@ -518,7 +518,7 @@ fn a_repair_tells_of_damaged_values_and_gives_no_advice_in_a_loss() {
         assert_eq!((report.lost.len(), report.damaged), (0, 1), "{report:?}");
         assert!(report.damage[0].contains(&id(4).to_string()), "{report:?}");
     }
-    // The index gone: what is found is told without the advice to do what is being done.
+    // The index gone: what is found is reported without the advice to do what is being done.
     memory.write_at(8192, &vec![0; (64 << 10) - 8192]).unwrap();
     let report = repair();
     assert!(!report.lost.is_empty());

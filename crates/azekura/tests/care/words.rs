@@ -1,6 +1,6 @@
 //! What an object store says when it refuses: whose object, which file, where, what was found and what would do.
 //!
-//! Sizes that are refused when a store is made are told with one that does, and that is tried.
+//! The refusal of a size names one that is accepted, and that is tried.
 //! It does not know the program that prints these words.
 
 use std::path::Path;
@@ -165,7 +165,7 @@ fn a_batch_that_changes_an_object_twice_names_it() {
     assert_eq!(Store::open_on(storage, None, &options).unwrap().count(), 0);
 }
 
-/// What is free is in many pieces: how long the longest is was not told.
+/// What is free is in many pieces: how long the longest is was not reported.
 #[test]
 fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
     let disk = SimDisk::new(4);

@@ -74,7 +74,7 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
     assert_eq!(refused, 0, "of {cases}");
 }
 
-/// A closed file of so many records, behind whose end something stands that nobody put there.
+/// A closed file of so many records, with bytes past its end that no writer put there.
 struct Stray {
     memory: Arc<Memory>,
     options: Options,

@@ -310,7 +310,7 @@ pub(super) fn later(bytes: &[u8]) -> Arc<dyn Storage> {
     Arc::new(Later(memory))
 }
 
-/// The power takes one page of the long value of a batch that nobody synced; the pages behind it were written.
+/// The power takes one page of the long value of a batch that was not synced; the pages after it were written.
 #[test]
 fn a_repair_has_no_half_of_a_batch_that_was_never_synced_without_doubt() {
     let mut store = Putting::new(0, 1 << 20);

@@ -1,6 +1,6 @@
 //! A page of the journal with another one written over it, or zeros, where the journal goes on after the checkpoint: what was told
 //! there may have changed any small object, and the blank place behind what was written over is not the journal's end.
-//! Where what stands right before that place differs by one bit or none, it counts as whole, and nobody can tell.
+//! Where what stands right before that place differs by one bit or none, it counts as whole, and the loss cannot be detected.
 
 use azekura::object::{Options, Store};
 use azekura::testkit::Random;
@@ -92,7 +92,7 @@ fn a_page_written_over_the_end_of_the_journal_makes_no_object_absent_or_older() 
             } else {
                 bytes(*random.choose(&written))
             };
-            // Where what stands right before differs by one bit, the room looks as if nothing was told.
+            // Where what stands right before differs by one bit, the space looks as if nothing was appended.
             let before = (from - page) as usize;
             let differing = over.iter().zip(bytes(page)).take(before);
             if differing.map(|(a, b)| (a ^ b).count_ones()).sum::<u32>() <= 1 {

@@ -67,7 +67,7 @@ fn a_repair_after_one_that_was_killed_takes_no_older_object_for_certain() {
     assert!(doubted > 0);
 }
 
-/// The process is killed while a superblock is written: the cache has it, of the device nobody knows. The journal also has a
+/// The process is killed while a superblock is written: the cache has it, the device's contents are unknown. The journal also has a
 /// sector that cannot be read. A repair writes a superblock over the one that the device surely has.
 #[test]
 fn a_power_cut_in_a_repair_leaves_a_superblock_also_where_the_newest_was_in_the_cache_only() {
@@ -207,7 +207,7 @@ fn a_power_cut_in_a_repair_leaves_the_older_object_of_one_that_was_never_synced(
         store.put(id(0), &old).unwrap();
         store.checkpoint().unwrap();
         store.put(id(0), &new).unwrap();
-        // Until the journal is told of it.
+        // Until the journal records it.
         for n in 0..300 {
             store.put(id(1 + n % 20), &[n as u8; 3000]).unwrap();
         }

@@ -56,7 +56,7 @@ pub(crate) fn paths(path: &str, text: &str, files: &[String]) -> Vec<String> {
             ));
         }
         for span in quoted(line).filter(|span| is_path(span)) {
-            // `io/mmap.rs` is said of the library, `src/main.rs` of a crate, `layout.rs` of any.
+            // `io/mmap.rs` is of the library, `src/main.rs` of a crate, `layout.rs` of any.
             let anywhere = format!("/{}", span.trim_end_matches('/'));
             let suffix = files
                 .iter()

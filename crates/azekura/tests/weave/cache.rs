@@ -1,7 +1,7 @@
 //! A cache: what it lends is the last value put, or nothing, while others make it drop records; and its bounds hold.
 //!
 //! It holds three records, and five keys are put. Each thread's turn may come between any two steps of dropping one, also
-//! while the application is told of it.
+//! while the application's callback runs.
 
 use std::sync::{Arc, Mutex};
 

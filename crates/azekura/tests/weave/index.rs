@@ -154,7 +154,7 @@ fn many_locks(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
                 let (locked, found) = index
                     .lock_many_to_put(&pin, &hashes, |at, locked| locked.find(here(keys[at])))
                     .unwrap();
-                // A key that is asked for twice is counted once: all were looked at before.
+                // A key that is given twice is counted once: all were looked up before.
                 for (at, found) in found.iter().enumerate() {
                     let (slot, version) = found.expect("a key that stays is found");
                     locked[at].replace(slot, place(keys[at], version + 1));

@@ -9,7 +9,7 @@
 //!
 //! It asks of an engine only what its `Promise` says. An engine that evicts is made with room for
 //! all that is put, and then keeps it; [`evictions`] tries it with little. Crashes, damage and lost
-//! power are other nets.
+//! power are other suites.
 
 mod evict;
 pub mod lengths;

@@ -1,4 +1,4 @@
-//! The damage net on a toy file, sound and with one bug each.
+//! The damage suite on a toy file, sound and with one bug each.
 //!
 //! The toy: frames of checksum (4 bytes), key length, value length (1 byte each), key and value,
 //! the last frame of a key counting, and a trailer with the number of frames and its checksum. Each
