@@ -6,6 +6,7 @@
 //! It does not damage anything: `object_open` does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds as _};
 use std::sync::Arc;
 
 use azekura::io::Storage;
@@ -156,11 +157,15 @@ impl Pair {
     }
 
     fn remove_range(&mut self, random: &mut Random) {
-        let (first, end) = (id(random), (!random.one_in(4)).then(|| id(random)));
-        let is_within = |id: ObjectId| id >= first && end.is_none_or(|end| id < end);
+        let bound = |random: &mut Random| match random.below(4) {
+            0 => Bound::Unbounded,
+            1 => Bound::Excluded(id(random)),
+            _ => Bound::Included(id(random)),
+        };
+        let range = (bound(random), bound(random));
         let before = self.model.len();
-        self.model.retain(|id, _| !is_within(*id));
-        let removed = self.store.remove_range(first, end).expect("a removal");
+        self.model.retain(|id, _| !range.contains(id));
+        let removed = self.store.remove_range(range).expect("a removal");
         assert_eq!(removed, (before - self.model.len()) as u64);
     }
 
@@ -196,12 +201,10 @@ fn compare(store: &Store, model: &Model) {
         );
         assert_eq!(its, *sequence, "sequence of {id:?}");
     }
-    let mut listed = Vec::new();
-    let list = store.list(ObjectId(0), None, &mut |object| {
-        listed.push((object.id, object.len as usize));
-        true
-    });
-    list.expect("a list");
+    let listed = store.list(..).map(|object| object.expect("a list"));
+    let listed: Vec<_> = listed
+        .map(|object| (object.id, object.len as usize))
+        .collect();
     let held: Vec<_> = model
         .iter()
         .map(|(id, (value, _))| (*id, value.len()))
@@ -214,7 +217,7 @@ fn compare(store: &Store, model: &Model) {
 
 fn compare_snapshot(snapshot: &Snapshot, model: &Model) {
     let mut expected = model.iter();
-    for object in snapshot.values(ObjectId(0), None) {
+    for object in snapshot.values(..) {
         let (id, found) = object.expect("an object of a snapshot");
         let (its, (value, _)) = expected.next().expect("no more than there were");
         assert_eq!(id, *its);

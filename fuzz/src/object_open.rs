@@ -62,7 +62,7 @@ fn images() -> Vec<Image> {
         ];
         store.apply(&batch).expect("a batch");
         store
-            .remove_range(ObjectId(4), Some(ObjectId(6)))
+            .remove_range(ObjectId(4)..ObjectId(6))
             .expect("a removal");
         if turn % 2 == 1 {
             store.checkpoint().expect("a checkpoint");
@@ -239,7 +239,7 @@ pub fn check(bytes: &[u8]) {
         ),
         Err(error) => assert_ne!(error.kind(), Kind::Invalid, "{error}"),
     }
-    let _ = store.remove_range(ObjectId(0), None);
+    let _ = store.remove_range(..);
     let _ = store.sync();
     let _ = store.close();
 }

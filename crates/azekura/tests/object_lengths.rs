@@ -220,12 +220,7 @@ impl Row {
 
     /// All that is there, as it is; of one object each end of a range.
     fn verify(store: &Store, there: &BTreeMap<ObjectId, &'static [u8]>, newest: ObjectId) {
-        let mut found = Vec::new();
-        let mut visit = |listed: azekura::object::Listed| {
-            found.push(listed.id);
-            true
-        };
-        store.list(ObjectId(0), None, &mut visit).unwrap();
+        let found: Vec<_> = store.list(..).map(|listed| listed.unwrap().id).collect();
         assert!(found.iter().eq(there.keys()), "{found:?}");
         for (id, value) in there {
             let got = store.get(*id).unwrap();

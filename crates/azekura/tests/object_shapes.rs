@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use azekura::io::sim::{Limits, Operation, SimDisk};
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{Options, Store};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::{Durability, Kind};
@@ -80,7 +80,7 @@ fn crash(life: &mut Life<'_>, count: usize, tried: &mut Tried, is_first: bool) {
                 tried.second += tried.cuts + tried.deaths - before;
             } else if is_first {
                 // Room that the crash left is not lost.
-                store.remove_range(ObjectId(0), None).unwrap();
+                store.remove_range(..).unwrap();
                 store.sync().unwrap();
                 store.check_room().unwrap();
             }

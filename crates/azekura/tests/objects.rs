@@ -205,7 +205,7 @@ fn run(disk: &SimDisk, ledger: &Ledger, steps: &[Step], bug: Bug, options: &Opti
             Step::Put(n, value) => drop(store.put(id(*n), &value.bytes()).unwrap()),
             Step::Remove(n) => drop(store.remove(id(*n)).unwrap()),
             Step::RemoveRange(first, end) => {
-                store.remove_range(id(*first), Some(id(*end))).unwrap();
+                store.remove_range(id(*first)..id(*end)).unwrap();
             }
             Step::Batch(changes) => {
                 let values: Vec<_> = changes
@@ -329,13 +329,8 @@ fn verify(
             return Err(format!("operation {at} is there in part"));
         }
     }
-    let mut listed = Vec::new();
-    store
-        .list(ObjectId(0), None, &mut |object| {
-            listed.push(object.id);
-            true
-        })
-        .map_err(|error| error.to_string())?;
+    let listed: azekura::Result<Vec<_>> = store.list(..).collect();
+    let listed = listed.map_err(|error| error.to_string())?;
     if listed.len() as u64 != store.count() {
         return Err(format!(
             "{} listed, {} counted",
@@ -617,7 +612,7 @@ fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
             n += 1;
         }
         assert!(n > 150, "{n}");
-        store.remove_range(id(100), None).unwrap();
+        store.remove_range(id(100)..).unwrap();
         store.sync().unwrap();
     }
     assert_eq!(store.get(id(1)).unwrap(), Some(small.into()));

@@ -181,7 +181,7 @@ impl World {
             }
             6 => {
                 let end = ObjectId(of.0 + (3 << 96));
-                store.remove_range(of, Some(end)).unwrap();
+                store.remove_range(of..end).unwrap();
                 self.now.retain(|id, _| *id < of || *id >= end);
             }
             7 => {
@@ -304,7 +304,7 @@ fn try_fault(
         let refused = [
             store.put(id(0), b"more").map(drop),
             store.put(id(0), &[1; 9000]).map(drop),
-            store.remove_range(id(0), None).map(drop),
+            store.remove_range(..).map(drop),
             store.checkpoint(),
         ];
         if refused.iter().any(|done| {

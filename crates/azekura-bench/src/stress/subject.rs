@@ -468,8 +468,11 @@ impl Subject for OfObjects {
         Ok(())
     }
     fn sweep(&self, range: Option<(u64, u64)>) -> Result<()> {
-        let (first, end) = range.map_or((0, None), |(first, end)| (first, Some(id_of(end))));
-        self.0.remove_range(id_of(first), end).map(|_| ())
+        let removed = match range {
+            Some((first, end)) => self.0.remove_range(id_of(first)..id_of(end)),
+            None => self.0.remove_range(..),
+        };
+        removed.map(|_| ())
     }
     fn view(&self, chore: Chore, scratch: &Path, show: Show<'_>) -> Result<()> {
         match chore {
@@ -483,7 +486,7 @@ impl Subject for OfObjects {
             Chore::Snapshot => {
                 let snapshot = self.0.snapshot()?;
                 let mut first = Vec::new();
-                for object in snapshot.values(ObjectId(0), None) {
+                for object in snapshot.values(..) {
                     let (id, value) = object?;
                     first.push((id, crate::generate::fold(&value)));
                     show(key_of_id(id), &value)?;
@@ -519,12 +522,8 @@ impl Subject for OfObjects {
 
 /// Shows every object that is listed; one that went meanwhile is not shown.
 fn show_listed(store: &Store, show: Show<'_>) -> Result<()> {
-    let mut ids = Vec::new();
-    store.list(ObjectId(0), None, &mut |listed| {
-        ids.push(listed.id);
-        true
-    })?;
-    for id in ids {
+    for listed in store.list(..) {
+        let id = listed?.id;
         if let Some(value) = store.get(id)? {
             show(key_of_id(id), &value)?;
         }

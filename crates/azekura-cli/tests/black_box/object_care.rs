@@ -375,7 +375,7 @@ fn the_journal_shows_what_was_not_in_a_checkpoint_yet() {
         ])
         .expect("room");
     store
-        .remove_range(ObjectId(0), Some(ObjectId(9)))
+        .remove_range(ObjectId(0)..ObjectId(9))
         .expect("a range");
     store.put(ObjectId(0xab), &[7; 5000]).expect("room");
     store.put(ObjectId(0xac), b"last").expect("room");

@@ -4,11 +4,12 @@
 //! Ids carry no meaning here.
 
 use std::fmt;
+use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::str::FromStr;
 
 use crate::error::{Error, Kind, Result, quote};
 
-/// Names an object. Ranges of ids are half open.
+/// Names an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u128);
 
@@ -38,6 +39,21 @@ impl ObjectId {
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
+}
+
+/// The first and the last id of a range; `None`: it is empty.
+pub(crate) fn ids_of(range: &impl RangeBounds<ObjectId>) -> Option<RangeInclusive<ObjectId>> {
+    let first = match range.start_bound() {
+        Bound::Included(id) => *id,
+        Bound::Excluded(id) => id.next()?,
+        Bound::Unbounded => ObjectId(0),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(id) => *id,
+        Bound::Excluded(id) => ObjectId(id.0.checked_sub(1)?),
+        Bound::Unbounded => ObjectId(u128::MAX),
+    };
+    (first <= last).then_some(first..=last)
 }
 
 /// 32 hexadecimal digits.
@@ -85,6 +101,21 @@ mod tests {
             error.to_string(),
             "invalid: malformed object id (found \"foo\", expected 1 to 32 hexadecimal digits)"
         );
+    }
+
+    #[test]
+    fn a_range_has_the_ids_that_it_contains() {
+        use Bound::{Excluded, Included, Unbounded};
+        let all = [0, 1, 2, u128::MAX - 1, u128::MAX].map(ObjectId);
+        let bounds = all.map(|id| [Included(id), Excluded(id)]);
+        let bounds = || bounds.into_iter().flatten().chain([Unbounded]);
+        for range in bounds().flat_map(|first| bounds().map(move |end| (first, end))) {
+            let ids = ids_of(&range);
+            for id in all {
+                let is_in = ids.as_ref().is_some_and(|ids| ids.contains(&id));
+                assert_eq!(is_in, range.contains(&id), "{id} of {range:?}");
+            }
+        }
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub use care::scrub::{Scrubbed, Step};
 pub use id::ObjectId;
 #[doc(hidden)]
 pub use place::extent;
-pub use read::get::{Listed, Usage};
+pub use read::list::{List, Listed, Usage};
 pub use read::reader::StoreReader;
 pub use read::snapshot::Snapshot;
 pub use read::value::Value;

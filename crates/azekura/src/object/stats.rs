@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::io::counted::Counts;
-use crate::object::id::ObjectId;
 use crate::object::index::{EXTENT, JOURNAL};
 use crate::object::place::extent::UNIT;
 use crate::object::times::Times;
@@ -50,14 +49,14 @@ impl Store {
 impl Core {
     fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
         let (mut bytes, mut extent_bytes, mut in_journal) = (0, 0, 0);
-        self.each_in(ObjectId(0), ObjectId(u128::MAX), |_, entry| {
+        for object in self.entries(..) {
+            let (_, entry) = object?;
             bytes += u64::from(entry.len);
             match entry.kind {
                 EXTENT => extent_bytes += entry.device_bytes(),
                 kind => in_journal += u64::from(kind == JOURNAL),
             }
-            Ok(())
-        })?;
+        }
         let journal_size = {
             let state = self.checkpoint.lock();
             state.last().journal_size
@@ -109,7 +108,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
-    use crate::object::Options;
+    use crate::object::{ObjectId, Options};
 
     #[test]
     fn calls_that_need_the_device_are_timed_in_two_parts() {

@@ -244,7 +244,7 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
                 }
             }
             if version % 64 == 0 {
-                let all = store.usage(id(0), None).unwrap();
+                let all = store.usage(..).unwrap();
                 most = most.max(all.device_bytes);
             }
         }
@@ -269,7 +269,7 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
                 Some(value(*version, *len).into())
             );
         }
-        store.remove_range(id(0), None).unwrap();
+        store.remove_range(..).unwrap();
         store.sync().unwrap();
         let stats = store.stats().unwrap();
         let free = stats.iter().find(|(name, _)| *name == "free_bytes");
@@ -303,7 +303,7 @@ fn threads_that_replace_objects_in_the_last_room_are_not_refused() {
             count += 1;
         }
         count -= THREADS;
-        store.remove_range(id(count), None).unwrap();
+        store.remove_range(id(count)..).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let store = &store;

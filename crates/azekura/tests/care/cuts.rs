@@ -11,7 +11,7 @@ use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
 use azekura::kernel::Payload;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{share, tried_in_rounds};
@@ -160,7 +160,7 @@ fn cut_repairs(which: usize, seed: u64) -> Counts {
                 store.remove(id(0)).unwrap();
             }
             is_filled(&store)?;
-            store.remove_range(ObjectId(0), None).unwrap();
+            store.remove_range(..).unwrap();
             store.close().map_err(|error| error.to_string())?;
             Ok(1)
         },

@@ -122,7 +122,7 @@ pub(crate) fn verify(
     }
     store.check_room().map_err(text)?;
     // Room that a crash left must not be lost, and removals always work.
-    store.remove_range(id(0), None).map_err(text)?;
+    store.remove_range(..).map_err(text)?;
     store.put(id(1), &value(9999, 3000)).map_err(text)?;
     store.close().map_err(text)?;
     Ok(digest)
@@ -703,7 +703,7 @@ fn every_change_takes_a_durability_of_its_own() {
         ),
         (
             "remove range",
-            |store, durability| store.remove_range_with(id(1), None, durability).map(drop),
+            |store, durability| store.remove_range_with(id(1).., durability).map(drop),
             [Some(0), None, None],
         ),
         (

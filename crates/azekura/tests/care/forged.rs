@@ -11,7 +11,7 @@ use azekura::format::superblock::Superblock;
 use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::object::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super};
-use azekura::object::{Change, ObjectId, Store};
+use azekura::object::{Change, Store};
 use azekura::testkit::suite::{share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 
@@ -165,7 +165,7 @@ fn use_all(store: &Store) {
     let _ = store.remove(id(5));
     let _ = store.sync();
     let _ = store.checkpoint();
-    let _ = store.remove_range(ObjectId(0), None);
+    let _ = store.remove_range(..);
     let _ = store.sync();
     let _ = store.put(id(6), &named(6, 8));
     let _ = store.checkpoint();

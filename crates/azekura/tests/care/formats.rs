@@ -79,9 +79,7 @@ fn make(name: &str) -> (Vec<u8>, BTreeMap<ObjectId, Vec<u8>>) {
         store.put(ObjectId(8), b"small, in the journal").unwrap();
         store.put(ObjectId(9), &text(9, 700)).unwrap();
         store.put(ObjectId(10), &text(10, 700)).unwrap();
-        store
-            .remove_range(ObjectId(10), Some(ObjectId(12)))
-            .unwrap();
+        store.remove_range(ObjectId(10)..ObjectId(12)).unwrap();
     }
     let all = contents(&store);
     let killed = memory.to_vec();

@@ -258,7 +258,7 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
             }
         }
         store.check_room().unwrap();
-        let used = store.usage(ObjectId(0), None).unwrap().device_bytes;
+        let used = store.usage(..).unwrap().device_bytes;
         most = most.max(used * 100 / capacity);
         assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
         // Every other time the next child recovers by itself what two kills left.

@@ -79,13 +79,7 @@ fn opened(bytes: &[u8]) -> Store {
 
 /// All objects.
 fn contents(store: &Store) -> BTreeMap<ObjectId, Vec<u8>> {
-    let mut ids = Vec::new();
-    store
-        .list(ObjectId(0), None, &mut |listed| {
-            ids.push(listed.id);
-            true
-        })
-        .unwrap();
+    let ids = store.list(..).map(|listed| listed.unwrap().id);
     let get = |id| (id, store.get(id).unwrap().unwrap().into());
-    ids.into_iter().map(get).collect()
+    ids.map(get).collect()
 }

@@ -63,7 +63,7 @@ fn image_of(seed: u64, steps: usize, is_closed: bool, is_full: bool) -> Image {
                 now.remove(&id(n));
             }
             1 => {
-                store.remove_range(id(n), Some(id(n + 2))).unwrap();
+                store.remove_range(id(n)..id(n + 2)).unwrap();
                 now.remove(&id(n));
                 now.remove(&id(n + 1));
             }
@@ -119,14 +119,12 @@ fn judge(
         report.is_none_or(|report| report.doubted.iter().any(|doubted| doubted.id == id))
     };
     let mut listed = BTreeSet::new();
-    let walk = store.list(ObjectId(0), None, &mut |object| {
-        listed.insert(object.id);
-        true
-    });
-    match walk {
-        Ok(()) => {}
-        Err(error) if error.kind() == Kind::Corrupted && report.is_none() => {}
-        Err(error) => return Err(format!("no list: {error}")),
+    for object in store.list(..) {
+        match object {
+            Ok(object) => _ = listed.insert(object.id),
+            Err(error) if error.kind() == Kind::Corrupted && report.is_none() => {}
+            Err(error) => return Err(format!("no list: {error}")),
+        }
     }
     if let Some(stranger) = listed.iter().find(|id| !image.once.contains_key(id)) {
         return Err(format!("{stranger} was never there"));

@@ -23,7 +23,7 @@ fn filled(store: &Store) {
     store.remove(id(3)).unwrap();
     store.checkpoint().unwrap();
     store.put(id(4), &value(100, 70_000)).unwrap();
-    store.remove_range(id(6), Some(id(8))).unwrap();
+    store.remove_range(id(6)..id(8)).unwrap();
     let batch = [
         Change::Put(id(20), b"one"),
         Change::Remove(id(9)),
@@ -83,7 +83,7 @@ fn damage_in_an_object_is_found_by_check_and_scrub_with_device_offset_and_id() {
         finding.what
     );
     let mut damaged = Vec::new();
-    let scrubbed = store.scrub(ObjectId(0), None, None, &mut |step| {
+    let scrubbed = store.scrub(.., None, &mut |step| {
         if let Step::Damaged(finding) = step {
             damaged.push(finding);
         }
@@ -110,7 +110,7 @@ fn a_scrub_stops_when_asked_and_goes_on_where_it_was() {
     let mut rounds = 0;
     loop {
         let mut left = 1100;
-        let scrubbed = store.scrub(from, None, None, &mut |step| {
+        let scrubbed = store.scrub(from.., None, &mut |step| {
             if let Step::Whole(id) = step {
                 seen.insert(id);
             }
@@ -166,7 +166,7 @@ fn figures_add_up() {
         let found = stats.iter().find(|(of, _)| *of == name);
         found.unwrap_or_else(|| panic!("no figure {name}")).1
     };
-    let usage = store.usage(ObjectId(0), None).unwrap();
+    let usage = store.usage(..).unwrap();
     assert_eq!(of("objects"), store.count());
     assert_eq!(of("bytes"), usage.bytes);
     assert!(of("extent_bytes") <= usage.device_bytes);
@@ -530,7 +530,7 @@ fn a_repair_tells_of_damaged_values_and_gives_no_advice_in_a_loss() {
 #[test]
 fn no_rate_and_no_size_of_a_journal_overflows() {
     let (_, store) = store_with(&options());
-    let error = store.scrub(ObjectId(0), None, Some(0), &mut |_| true);
+    let error = store.scrub(.., Some(0), &mut |_| true);
     assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
     for size in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 40] {
         let options = Options {
@@ -586,7 +586,7 @@ fn room_that_a_copy_kept_is_found_by_small_objects_that_waited_for_it() {
     let mut count = None;
     let copied = store.copy_in(&target, std::path::Path::new("copy.azo"), &mut |_, _| {
         count.get_or_insert_with(|| {
-            assert_eq!(store.remove_range(id(0), Some(id(90))).unwrap(), 90);
+            assert_eq!(store.remove_range(id(0)..id(90)).unwrap(), 90);
             full_of(&store, large, 1500)
         });
     });

@@ -348,7 +348,7 @@ impl<'s> Life<'s> {
                 11..13 => {
                     let end = n + 1 + self.random.below(ids / 8 + 2);
                     let sets = (n..end.min(ids)).map(|n| (n, None)).collect();
-                    self.change(sets, || Ok(store.remove_range(id(n), Some(id(end)))? > 0))
+                    self.change(sets, || Ok(store.remove_range(id(n)..id(end))? > 0))
                 }
                 13..16 => self.batch(&store),
                 16..22 => self.remove(&store, n),

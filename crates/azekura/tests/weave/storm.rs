@@ -409,8 +409,7 @@ impl Store for Held {
     /// Also as a range of one, which is another record of the journal.
     fn remove(&self, key: u32) -> Result<()> {
         if key.is_multiple_of(3) {
-            let end = ObjectId(id(key).0 + 1);
-            return self.store.remove_range(id(key), Some(end)).map(drop);
+            return self.store.remove_range(id(key)..=id(key)).map(drop);
         }
         self.store.remove(id(key)).map(drop)
     }
@@ -435,7 +434,7 @@ impl Store for Held {
     }
 
     fn clear(&self) -> Result<()> {
-        self.store.remove_range(ObjectId(0), None).map(drop)
+        self.store.remove_range(..).map(drop)
     }
 
     fn upkeep(&self, random: &mut Random) -> Result<()> {

@@ -38,22 +38,18 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let (first, end) = self.ids.read()?;
+        let ids = self.ids.read()?;
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut next = None;
         let outcome = self.place.look(|store| {
-            let mut printed = Ok(());
-            let listed = store.list(first, end, &mut |listed| {
+            place::each_listed(store, ids, |listed| {
                 if left == 0 {
                     next = Some(listed.id);
-                    return false;
+                    return Ok(false);
                 }
                 left -= 1;
-                printed = self.print(out, listed);
-                printed.is_ok()
-            });
-            printed?;
-            place::outcome_of_list(store, listed)
+                self.print(out, listed).map(|()| true)
+            })
         })?;
         if let Some(next) = next {
             note!("azekura: more with --first {next}");

@@ -4,11 +4,12 @@
 //! It does not know what is done with the store.
 
 use std::fs;
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use azekura::io::file::File;
-use azekura::object::{ObjectId, Options, Store, StoreReader};
+use azekura::object::{Listed, ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
 use crate::exit::Outcome;
@@ -136,15 +137,34 @@ pub(crate) fn ids(texts: &[String]) -> Result<Vec<ObjectId>> {
     texts.iter().map(|text| text.parse()).collect()
 }
 
-/// How a command ends that listed objects: damage of the list, after which the rest was shown, is reported on standard error.
-pub(crate) fn outcome_of_list(store: &StoreReader, listed: Result<()>) -> Result<Outcome> {
-    match listed {
-        Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
-            note!("azekura: {error}");
-            Ok(Outcome::Damaged)
+/// Shows the objects of a range until `show` returns false; returns how the command ends. Damage, and doubt, is reported on standard
+/// error, once, after what is known.
+pub(crate) fn each_listed(
+    store: &StoreReader,
+    ids: Bounds,
+    mut show: impl FnMut(Listed) -> Result<bool>,
+) -> Result<Outcome> {
+    let mut damage = None;
+    for object in store.list(ids) {
+        match object {
+            Ok(listed) => {
+                if !show(listed)? {
+                    break;
+                }
+            }
+            Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
+                damage.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
-        other => other.map(|()| outcome_of(store)),
     }
+    Ok(match damage {
+        Some(error) => {
+            note!("azekura: {error}");
+            Outcome::Damaged
+        }
+        None => outcome_of(store),
+    })
 }
 
 /// How a command ends that showed what a store holds: one that is damaged shows what is left.
@@ -163,6 +183,9 @@ pub(crate) fn absent(ids: &[ObjectId]) {
     }
 }
 
+/// A range of ids, as the library takes it.
+pub(crate) type Bounds = (Bound<ObjectId>, Bound<ObjectId>);
+
 /// A range of ids.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Ids {
@@ -180,18 +203,20 @@ impl Ids {
         self.first.is_some() || self.end.is_some()
     }
 
-    /// The first, and the one after the last. `Invalid` if they are no ids, or in the wrong order.
-    pub(crate) fn read(&self) -> Result<(ObjectId, Option<ObjectId>)> {
-        let read = |text: &Option<String>| text.as_deref().map(str::parse).transpose();
-        let first = read(&self.first)?.unwrap_or(ObjectId(0));
-        let end: Option<ObjectId> = read(&self.end)?;
-        match end {
-            Some(end) if end < first => Err(Error::new(
-                Kind::Invalid,
-                "the range of ids ends before it begins",
-            )
-            .found(format!("--first {first}, --end {end}"), "them in order")),
-            end => Ok((first, end)),
+    /// The range. `Invalid` if they are no ids, or in the wrong order.
+    pub(crate) fn read(&self) -> Result<Bounds> {
+        let read = |text: &Option<String>| text.as_deref().map(str::parse::<ObjectId>).transpose();
+        let (first, end) = (read(&self.first)?, read(&self.end)?);
+        if let (Some(first), Some(end)) = (first, end)
+            && end < first
+        {
+            let what = "the range of ids ends before it begins";
+            return Err(Error::new(Kind::Invalid, what)
+                .found(format!("--first {first}, --end {end}"), "them in order"));
         }
+        Ok((
+            first.map_or(Bound::Unbounded, Bound::Included),
+            end.map_or(Bound::Unbounded, Bound::Excluded),
+        ))
     }
 }

@@ -38,11 +38,11 @@ impl RemoveRange {
             return Err(Error::new(Kind::Invalid, "no range of ids was given")
                 .remedy("give --first, --end or both, or --all"));
         }
-        let (first, end) = self.ids.read()?;
+        let ids = self.ids.read()?;
         let durability = self.lasting.durability();
         let count = self
             .place
-            .with(durability, |store| store.remove_range(first, end))?;
+            .with(durability, |store| store.remove_range(ids))?;
         let objects = counted(count, "object", "objects");
         out.line(format_args!("{objects} removed"))?;
         Ok(Outcome::of(count > 0))

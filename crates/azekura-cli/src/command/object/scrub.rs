@@ -5,11 +5,11 @@
 
 use azekura::Result;
 use azekura::error::size;
-use azekura::object::{Finding, ObjectId, Scrubbed, Step, StoreReader};
+use azekura::object::{Finding, Scrubbed, Step, StoreReader};
 use serde_json::json;
 
 use super::finding;
-use super::place::{self, Ids, Place};
+use super::place::{self, Bounds, Ids, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
@@ -49,10 +49,10 @@ pub(crate) struct Scrub {
 
 impl Scrub {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let range = self.ids.read()?;
+        let ids = self.ids.read()?;
         let mut findings = Vec::new();
         let (done, outcome) = self.place.look(|store| {
-            let done = self.scrub(store, range, &mut |finding| {
+            let done = self.scrub(store, ids, &mut |finding| {
                 if self.json {
                     findings.push(finding::described(&finding));
                     return Ok(());
@@ -98,24 +98,19 @@ impl Scrub {
     fn scrub(
         &self,
         store: &StoreReader,
-        (first, end): (ObjectId, Option<ObjectId>),
+        ids: Bounds,
         report: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Scrubbed> {
         let total = if self.ids.is_given() {
-            let mut count = 0;
-            let listed = store.list(first, end, &mut |_| {
-                count += 1;
-                true
-            });
             // It is for the progress alone: the scrub reports damage itself.
-            listed.map_or(store.count(), |()| count)
+            store.usage(ids).map_or(store.count(), |usage| usage.count)
         } else {
             store.count()
         };
         let progress = Progress::new("scrubbing", total);
         let mut reported = Ok(());
         let mut count = 0;
-        let done = store.scrub(first, end, self.rate, &mut |step| {
+        let done = store.scrub(ids, self.rate, &mut |step| {
             count += 1;
             progress.set(count);
             if let Step::Damaged(finding) = step {

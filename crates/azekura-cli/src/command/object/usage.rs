@@ -35,17 +35,16 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let (first, end) = self.ids.read()?;
+        let ids = self.ids.read()?;
         let (mut count, mut bytes, mut device_bytes) = (0, 0, 0);
         let outcome = self.place.look(|store| {
             // What `StoreReader::usage` refuses of a damaged store is shown here.
-            let listed = store.list(first, end, &mut |listed| {
+            place::each_listed(store, ids, |listed| {
                 count += 1;
                 bytes += listed.len;
                 device_bytes += listed.device_bytes;
-                true
-            });
-            place::outcome_of_list(store, listed)
+                Ok(true)
+            })
         })?;
         let rows = [
             ("count", count),

@@ -343,12 +343,12 @@ impl Core {
     fn check_room(&self) -> Result<()> {
         let _alone = self.gate.write();
         let mut spans: Vec<(Span, Option<ObjectId>)> = Vec::new();
-        self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+        for object in self.entries(..) {
+            let (id, entry) = object?;
             if entry.kind == EXTENT {
                 spans.push((Self::span_of(entry), Some(id)));
             }
-            Ok(())
-        })?;
+        }
         let mut allocator = self.allocator.lock();
         spans.extend(
             allocator

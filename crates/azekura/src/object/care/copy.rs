@@ -65,7 +65,7 @@ impl Core {
         let state = self.checkpoint.lock();
         let last = state.last();
         let all = self.allocator.lock().space.units() * UNIT;
-        let used = snapshot.usage(ObjectId(0), None).device_bytes;
+        let used = snapshot.usage(..).device_bytes;
         let data = (used + used / 16 + SPARE).next_multiple_of(UNIT).min(all);
         Options {
             capacity: last.journal_size + data,

@@ -24,7 +24,8 @@ impl Core {
         let units = self.allocator.lock().space.units();
         let mut held: Vec<(Span, ObjectId, Entry)> = Vec::new();
         let mut dropped: Vec<(ObjectId, Entry)> = Vec::new();
-        self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+        for object in self.entries(..) {
+            let (id, entry) = object?;
             let is_lost = match entry.kind {
                 JOURNAL => !matches!(self.read_entry(id, entry, &(0..0)), Ok(Ok(_))),
                 _ => !entry.is_within(units),
@@ -34,8 +35,7 @@ impl Core {
             } else if entry.kind != JOURNAL {
                 held.push((units_of(entry), id, entry));
             }
-            Ok(())
-        })?;
+        }
         held.sort_unstable_by_key(|(span, _, entry)| (*span, entry.place));
         let mut kept: Vec<(Span, ObjectId, Entry)> = Vec::new();
         for next in held {

@@ -566,13 +566,13 @@ impl Core {
         if let Some(at) = facts.gap {
             // An object without a later record may have changed there.
             let reason = Doubt::JournalLost(at);
-            self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+            for object in self.entries(..) {
+                let (id, entry) = object?;
                 if !facts.certain.contains(&id) {
                     let doubt = || self.doubted(id, entry, reason);
                     doubted.entry(id).or_insert_with(doubt);
                 }
-                Ok(())
-            })?;
+            }
         }
         for doubted in doubted.into_values() {
             report.doubt(doubted);
@@ -645,14 +645,13 @@ impl Core {
         }
         let later = facts.ranges.iter().filter(|(.., origin)| !origin.is_before);
         for (sequence, range, _) in later {
-            self.each_in(*range.start(), *range.end(), |id, _| {
-                holds.entry(id).or_insert(Holds {
+            for object in self.entries(range.clone()) {
+                holds.entry(object?.0).or_insert(Holds {
                     sequence: *sequence,
                     entry: None,
                     doubt: None,
                 });
-                Ok(())
-            })?;
+            }
         }
         Ok(holds)
     }

@@ -5,11 +5,12 @@
 //!
 //! Changes continue; an object that is changed meanwhile is verified in its old or its new state. It writes nothing.
 
+use std::ops::RangeBounds;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::object::care::check::Finding;
-use crate::object::id::ObjectId;
+use crate::object::id::{ObjectId, ids_of};
 use crate::object::index::Entry;
 use crate::object::place::extent::{Fault, chunks_of};
 use crate::object::read::get::Reads;
@@ -48,13 +49,12 @@ pub enum Step {
 }
 
 impl Store {
-    /// Reads and verifies the objects from id `from` to before `end` (`None`: to the last one), at most `bytes_per_second` (`None`: as fast as it goes), and calls
-    /// `visit` for each, until that returns false. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
+    /// Reads and verifies the objects of a range of ids, at most `bytes_per_second` (`None`: as fast as it goes), and calls `visit`
+    /// for each, until that returns false. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
     /// that was stopped within a window begins with that window again.
     pub fn scrub(
         &self,
-        from: ObjectId,
-        end: Option<ObjectId>,
+        range: impl RangeBounds<ObjectId>,
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
@@ -65,7 +65,7 @@ impl Store {
         }
         let clock = Monotonic::new();
         let pace = &mut Pace::new(&clock, bytes_per_second);
-        self.core.scrub(from, end, pace, visit)
+        self.core.scrub(&range, pace, visit)
     }
 }
 
@@ -135,17 +135,18 @@ impl<'c> Pace<'c> {
 impl Core {
     fn scrub(
         &self,
-        from: ObjectId,
-        end: Option<ObjectId>,
+        range: &impl RangeBounds<ObjectId>,
         pace: &mut Pace<'_>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
         let mut done = Scrubbed::default();
-        let mut next = Some(from);
-        while let Some(window) = next.filter(|next| end.is_none_or(|end| *next < end)) {
+        let Some(ids) = ids_of(range) else {
+            return Ok(done);
+        };
+        let mut next = Some(*ids.start());
+        while let Some(window) = next.filter(|next| ids.contains(next)) {
             let mut page = self.index.page(window)?;
-            page.entries
-                .retain(|(id, _)| end.is_none_or(|end| *id < end));
+            page.entries.retain(|(id, _)| ids.contains(id));
             page.entries.sort_unstable_by_key(|(_, entry)| entry.place);
             for (id, entry) in page.entries {
                 let step = match self.verify(id, &mut |bytes| pace.spend(bytes)) {

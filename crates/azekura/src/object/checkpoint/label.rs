@@ -8,11 +8,11 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::io::Storage;
 use crate::kernel::Slots;
+use crate::object::Core;
 use crate::object::care::report::Repaired;
 use crate::object::checkpoint::superblock::other_place;
 use crate::object::checkpoint::superblock::{DATA, Super, decode_label, encode_label};
 use crate::object::index::JOURNAL;
-use crate::object::{Core, ObjectId};
 
 /// Most objects that are looked for on a device without a label.
 const WITNESSES: u64 = 1000;
@@ -104,13 +104,13 @@ impl Core {
     /// blank.
     pub(crate) fn vouch(&self, label: Label) -> Result<()> {
         let (mut wanted, mut found) = (0, false);
-        self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+        for object in self.entries(..) {
+            let (id, entry) = object?;
             if !found && entry.kind != JOURNAL && wanted < WITNESSES {
                 wanted += 1;
                 found = matches!(self.read_entry(id, entry, &(0..1)), Ok(Ok(_)));
             }
-            Ok(())
-        })?;
+        }
         let is_empty = || {
             let there = self.data.size()?.saturating_sub(self.data_offset);
             let mut bytes = vec![0; there.min(MARKS) as usize];

@@ -229,8 +229,8 @@ mod tests {
     fn removals_wait_for_readers_of_what_a_checkpoint_freed() {
         removed_beside_a_reader(&|store, n| assert!(store.remove(ObjectId(n)).unwrap()));
         removed_beside_a_reader(&|store, n| {
-            let end = Some(ObjectId(n + 1));
-            assert_eq!(store.remove_range(ObjectId(n), end).unwrap(), 1);
+            let removed = store.remove_range(ObjectId(n)..=ObjectId(n));
+            assert_eq!(removed.unwrap(), 1);
         });
         removed_beside_a_reader(&|store, n| {
             store.apply(&[Change::Remove(ObjectId(n))]).unwrap();

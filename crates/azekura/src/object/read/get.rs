@@ -1,4 +1,4 @@
-//! Reads: all or a part of an object, its length, lists and sums of ranges.
+//! Reads: all or a part of an object, its length, its sequence.
 //!
 //! Every read of an object finds it by `Core::find`, which takes a [`Reads`]: only there is decided whether an object in doubt
 //! (`recover::degraded`) is returned. A read of many objects, a list or a snapshot, goes through `Core::refuse_doubtful_range`.
@@ -29,17 +29,6 @@ pub(crate) const FINDS_ALL: &str = "; `azekura object check` finds all such";
 /// Tries without the object's lock.
 pub(crate) const LOOKS: usize = 3;
 
-/// An object in a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its id.
-    pub id: ObjectId,
-    /// Bytes of its value.
-    pub len: u64,
-    /// Bytes it takes on the device; for a small one, in the journal or in a packed extent.
-    pub device_bytes: u64,
-}
-
 /// Which objects a read gives. It has no default: each caller of `Core::find` states which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
@@ -47,17 +36,6 @@ pub(crate) enum Reads {
     Certain,
     /// Also those in doubt, as last known: for a caller that reports the doubt itself, and for checks of bytes.
     LastKnown,
-}
-
-/// Totals of a range of ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Objects.
-    pub count: u64,
-    /// Bytes of their values.
-    pub bytes: u64,
-    /// Bytes of their extents on the device.
-    pub device_bytes: u64,
 }
 
 /// Where the requested bytes of an object are.
@@ -126,71 +104,6 @@ impl Store {
     pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
         let read = self.core.read(id, &(0..0), Reads::Certain)?;
         Ok(read.map(|(_, sequence)| sequence))
-    }
-
-    /// Visits objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` returns false.
-    /// No access; a change made meanwhile is visited or not. If a part of the index is damaged, the rest is visited, and the
-    /// damage is the error. Objects in doubt are visited as last known, and are an error, too, as is absence in doubt.
-    pub fn list(
-        &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-        visit: &mut dyn FnMut(Listed) -> bool,
-    ) -> Result<()> {
-        let mut next = Some(first);
-        let mut shown_end = end;
-        let mut damaged = None;
-        'pages: while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
-            let page = match self.core.index.page(from) {
-                Ok(page) => page,
-                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
-                    damaged.get_or_insert(error);
-                    next = self.core.index.after(from);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for (id, entry) in page.entries {
-                if end.is_some_and(|end| id >= end) {
-                    break 'pages;
-                }
-                if !visit(Listed::of(id, entry)) {
-                    shown_end = id.0.checked_add(1).map(ObjectId);
-                    break 'pages;
-                }
-            }
-            next = page.next;
-        }
-        damaged.map_or(Ok(()), Err)?;
-        self.core.refuse_doubtful_range(first, shown_end)
-    }
-
-    /// Totals of the objects from `first` to before `end`. No access. `Corrupted` as in [`list`](Self::list).
-    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
-        let mut usage = Usage::default();
-        self.list(first, end, &mut |listed| {
-            usage.add(listed);
-            true
-        })?;
-        Ok(usage)
-    }
-}
-
-impl Listed {
-    pub(crate) fn of(id: ObjectId, entry: Entry) -> Self {
-        Self {
-            id,
-            len: u64::from(entry.len),
-            device_bytes: entry.device_bytes(),
-        }
-    }
-}
-
-impl Usage {
-    pub(crate) fn add(&mut self, listed: Listed) {
-        self.count += 1;
-        self.bytes += listed.len;
-        self.device_bytes += listed.device_bytes;
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `get` | one read of one object, verified; lists; usage |
+//! | `get` | one read of one object, verified |
+//! | `list` | the objects of a range of ids, and their totals |
 //! | `value` | the bytes that a read returns |
 //! | `snapshot` | all objects as at one moment |
 //! | `reader` | a store that another process may have open, without a change of it |
@@ -10,6 +11,7 @@
 //! Nothing here changes a store.
 
 pub(crate) mod get;
+pub(crate) mod list;
 pub(crate) mod reader;
 pub(crate) mod snapshot;
 pub(crate) mod value;

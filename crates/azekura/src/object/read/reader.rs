@@ -7,7 +7,7 @@
 //! The index is in memory, and a writer reuses space. So a reader excludes writers, and a writer excludes it; other readers may open
 //! the store at the same time. A program that has a store open serves reads of it itself.
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::object::checkpoint::FIRST_SUPERBLOCK;
 use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::journal::record::Record;
 use crate::object::{
-    CheckReport, Finding, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value,
+    CheckReport, Finding, List, ObjectId, Options, Scrubbed, Step, Store, Usage, Value,
 };
 
 /// A store opened for reading only. Results, limits, errors and costs of its verbs are those of the same verbs of [`Store`].
@@ -122,18 +122,13 @@ impl StoreReader {
     }
 
     /// As [`Store::list`].
-    pub fn list(
-        &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-        visit: &mut dyn FnMut(Listed) -> bool,
-    ) -> Result<()> {
-        self.store.list(first, end, visit)
+    pub fn list(&self, range: impl RangeBounds<ObjectId>) -> List<'_> {
+        self.store.list(range)
     }
 
     /// As [`Store::usage`].
-    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
-        self.store.usage(first, end)
+    pub fn usage(&self, range: impl RangeBounds<ObjectId>) -> Result<Usage> {
+        self.store.usage(range)
     }
 
     /// As [`Store::stats`].
@@ -165,12 +160,11 @@ impl StoreReader {
     /// As [`Store::scrub`].
     pub fn scrub(
         &self,
-        from: ObjectId,
-        end: Option<ObjectId>,
+        range: impl RangeBounds<ObjectId>,
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
-        self.store.scrub(from, end, bytes_per_second, visit)
+        self.store.scrub(range, bytes_per_second, visit)
     }
 }
 
@@ -242,14 +236,8 @@ mod tests {
 
     /// Every object with its value.
     fn content(reader: &StoreReader) -> Vec<(ObjectId, Vec<u8>)> {
-        let mut ids = Vec::new();
-        reader
-            .list(ObjectId(0), None, &mut |listed| {
-                ids.push(listed.id);
-                true
-            })
-            .unwrap();
-        ids.into_iter()
+        let listed = reader.list(..).map(|listed| listed.unwrap().id);
+        listed
             .map(|id| (id, reader.get(id).unwrap().unwrap().into()))
             .collect()
     }
@@ -333,9 +321,7 @@ mod tests {
                 let part = reader.get_range(id(1), 70_000..70_003).unwrap().unwrap();
                 assert_eq!(part, value[70_000..70_003]);
                 assert_eq!(reader.head(id(1)).unwrap(), Some(100_000));
-                let scrubbed = reader
-                    .scrub(ObjectId(0), None, None, &mut |_| true)
-                    .unwrap();
+                let scrubbed = reader.scrub(.., None, &mut |_| true).unwrap();
                 assert_eq!((scrubbed.objects, scrubbed.damaged), (1, 0));
             }
             let refused = Store::open(&path, &options()).unwrap_err();

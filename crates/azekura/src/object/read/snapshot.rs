@@ -21,11 +21,11 @@
 //!
 //! That forward writes give snapshots for free is the idea of file systems that never write in place.
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 
 use crate::error::{Kind, Result};
-use crate::object::id::ObjectId;
+use crate::object::id::{ObjectId, ids_of};
 use crate::object::index::{Entry, JOURNAL, Leaf, Shot};
 use crate::object::place::extent::Fault;
 use crate::object::read::get::Read;
@@ -49,7 +49,7 @@ const CHECKPOINTS_MAX: usize = 2;
 /// store.put(ObjectId(1), b"one")?;
 /// let snapshot = store.snapshot()?;
 /// store.put(ObjectId(1), b"other")?;
-/// for object in snapshot.values(ObjectId(0), None) {
+/// for object in snapshot.values(..) {
 ///     let (id, value) = object?;
 ///     assert!((id, &value[..]) == (ObjectId(1), b"one"));
 /// }
@@ -85,7 +85,7 @@ impl Store {
 impl Snapshot {
     fn take(core: &Arc<Core>) -> Result<Self> {
         core.log.healthy()?;
-        core.refuse_doubtful_range(ObjectId(0), None)?;
+        core.refuse_doubtful_range(&..)?;
         for _ in 0..CHECKPOINTS_MAX {
             if let Some(snapshot) = Self::at_once(core, IN_JOURNAL_MAX)? {
                 return Ok(snapshot);
@@ -191,34 +191,28 @@ impl Snapshot {
         Ok(read.transpose()?.map(|(_, sequence)| sequence))
     }
 
-    /// The objects from `first` to before `end` (`None`: to the last one), in the order of ids. No access.
-    pub fn list(
-        &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-    ) -> impl Iterator<Item = Listed> + '_ {
-        self.entries(first, end)
-            .map(|(id, entry)| Listed::of(id, entry))
+    /// The objects of a range of ids, in the order of ids; `..` is all of them. No access, and no errors.
+    pub fn list(&self, range: impl RangeBounds<ObjectId>) -> impl Iterator<Item = Result<Listed>> {
+        let entries = self.entries(ids_of(&range));
+        entries.map(|(id, entry)| Ok(Listed::of(id, entry)))
     }
 
-    /// The objects from `first` to before `end` (`None`: to the last one) with their values, in the order of ids. One read for
-    /// each as it comes, as [`get`](Self::get); one that does not verify is an error, and the next one comes after it.
+    /// The objects of a range of ids with their values, in the order of ids. One read for each as it comes, as
+    /// [`get`](Self::get); one that does not verify is an error, and the next one comes after it.
     pub fn values(
         &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-    ) -> impl Iterator<Item = Result<(ObjectId, Value)>> + '_ {
-        self.entries(first, end).map(|(id, entry)| {
+        range: impl RangeBounds<ObjectId>,
+    ) -> impl Iterator<Item = Result<(ObjectId, Value)>> {
+        self.entries(ids_of(&range)).map(|(id, entry)| {
             let (value, _) = self.read(id, entry, &(0..u64::MAX))?;
             Ok((id, value))
         })
     }
 
-    /// Totals of the objects from `first` to before `end`. No access.
-    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Usage {
-        let mut usage = Usage::default();
-        self.list(first, end).for_each(|listed| usage.add(listed));
-        usage
+    /// Totals of the objects of a range of ids. No access.
+    pub fn usage(&self, range: impl RangeBounds<ObjectId>) -> Usage {
+        let entries = self.entries(ids_of(&range));
+        entries.map(|(id, entry)| Listed::of(id, entry)).collect()
     }
 
     /// Visits all objects with their values, a leaf at a time, and within a leaf by place, so that a disk's arm moves forward.
@@ -255,13 +249,15 @@ impl Snapshot {
 
     fn entries(
         &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-    ) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
-        let leaves = self.leaves_from(first).iter();
-        leaves
-            .flat_map(move |(_, leaf)| leaf.entries_from(first))
-            .take_while(move |(id, _)| end.is_none_or(|end| *id < end))
+        ids: Option<RangeInclusive<ObjectId>>,
+    ) -> impl Iterator<Item = (ObjectId, Entry)> {
+        ids.into_iter().flat_map(|ids| {
+            let (first, last) = ids.into_inner();
+            let leaves = self.leaves_from(first).iter();
+            leaves
+                .flat_map(move |(_, leaf)| leaf.entries_from(first))
+                .take_while(move |(id, _)| *id <= last)
+        })
     }
 
     fn read(&self, id: ObjectId, entry: Entry, range: &Range<u64>) -> Result<Read> {

@@ -15,10 +15,10 @@
 //! Rows two to five, except where a bit is corrected, and everything that makes the journal unreadable, give a store over an
 //! [`Overlay`]: nothing reaches the devices, changes are refused, and a repair is due. Reading an object in doubt is an error, never
 //! an older value and never absence; so is a list of a range with such objects, a snapshot, and a copy. [`Store::last_known`] returns
-//! what is left of one, and [`Store::list`] visits all of them before its error.
+//! what is left of one, and [`Store::list`] continues with all of them after its error.
 
 use std::collections::HashSet;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 
 use crate::damage::{Affects, Damage};
@@ -34,7 +34,7 @@ use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::Super;
-use crate::object::id::ObjectId;
+use crate::object::id::{ObjectId, ids_of};
 use crate::object::read::get::Reads;
 use crate::object::read::value::Value;
 use crate::object::recover::probe::{LOST_BEFORE, is_live};
@@ -67,10 +67,12 @@ impl InDoubt {
             || self.is_absence && !is_there
     }
 
-    /// Whether any object from `first` to before `end` is in doubt, or may be missing.
-    fn meets(&self, first: ObjectId, end: Option<ObjectId>) -> bool {
-        let is_in = |id: &ObjectId| first <= *id && end.is_none_or(|end| *id < end);
-        self.is_all || self.is_absence || self.ids.iter().any(is_in)
+    /// The first of these ids whose object is in doubt, or may be missing.
+    fn first_of(&self, ids: &RangeInclusive<ObjectId>) -> Option<ObjectId> {
+        if self.is_all || self.is_absence {
+            return Some(*ids.start());
+        }
+        self.ids.iter().filter(|id| ids.contains(id)).min().copied()
     }
 }
 
@@ -213,19 +215,21 @@ impl Core {
         }
     }
 
-    /// `Corrupted` if that may be so of any object from `first` to before `end`.
-    pub(crate) fn refuse_doubtful_range(
+    /// The first id of a range whose object is in doubt, or may be missing, and the error of that.
+    pub(crate) fn doubt_within(
         &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
-    ) -> Result<()> {
-        match self.flaws.get() {
-            Some(flaws) if flaws.doubt.meets(first, end) => {
-                let what = "objects are in doubt: newer values or removals may be lost";
-                Err(self.degraded(what, flaws))
-            }
-            _ => Ok(()),
-        }
+        range: &impl RangeBounds<ObjectId>,
+    ) -> Option<(ObjectId, Error)> {
+        let flaws = self.flaws.get()?;
+        let first = flaws.doubt.first_of(&ids_of(range)?)?;
+        let what = "objects are in doubt: newer values or removals may be lost";
+        Some((first, self.degraded(what, flaws)))
+    }
+
+    /// `Corrupted` if any object of a range is in doubt, or may be missing.
+    pub(crate) fn refuse_doubtful_range(&self, range: &impl RangeBounds<ObjectId>) -> Result<()> {
+        self.doubt_within(range)
+            .map_or(Ok(()), |(_, error)| Err(error))
     }
 
     #[cold]

@@ -218,12 +218,12 @@ impl Core {
             Record::RangeRemoved(sequence, first, last) => {
                 replay.next = replay.next.max(sequence + 1);
                 let mut gone = Vec::new();
-                self.each_in(first, last, |id, _| {
+                for object in self.entries(first..=last) {
+                    let (id, _) = object?;
                     if replay.is_latest(id, sequence) {
                         gone.push(id);
                     }
-                    Ok(())
-                })?;
+                }
                 for id in gone {
                     self.replay_set(replay, id, None)?;
                 }

@@ -4,13 +4,13 @@
 //! which objects a verb touches, and whether it changes them. `crew` executes requests.
 
 use std::future::{Future, IntoFuture};
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 
 use super::Served;
 use super::pending::{Pending, Promise, pair};
 use crate::engine::Durability;
 use crate::error::{Error, Result};
-use crate::object::write::put::last_before;
+use crate::object::id::ids_of;
 use crate::object::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use crate::queue::{Ask, Deadline, Touches};
 
@@ -25,14 +25,16 @@ pub(super) enum Verb {
     CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Promise<Option<Stored>>),
     Apply(Vec<Batched>, Promise<Vec<u64>>),
     Remove(ObjectId, Promise<bool>),
-    /// First id, and the one after the last.
-    RemoveRange(ObjectId, Option<ObjectId>, Promise<u64>),
+    RemoveRange(Ids, Promise<u64>),
     /// The range, and the most objects.
-    List(ObjectId, Option<ObjectId>, usize, Promise<Vec<Listed>>),
-    Usage(ObjectId, Option<ObjectId>, Promise<Usage>),
+    List(Ids, usize, Promise<Vec<Listed>>),
+    Usage(Ids, Promise<Usage>),
     Sync(Promise<()>),
     Checkpoint(Promise<()>),
 }
+
+/// A range of ids.
+pub(super) type Ids = (Bound<ObjectId>, Bound<ObjectId>);
 
 /// One change of a batch: the object's value; `None`: it is removed.
 pub(super) type Batched = (ObjectId, Option<Vec<u8>>);
@@ -76,12 +78,12 @@ impl Verb {
             | Self::CompareAndPut(id, ..)
             | Self::Remove(id, _) => Touches::One(id.0),
             Self::Apply(changes, _) => Touches::Many(changes.iter().map(|(id, _)| id.0).collect()),
-            Self::RemoveRange(first, end, _)
-            | Self::List(first, end, ..)
-            | Self::Usage(first, end, _) => match last_before(*first, *end) {
-                Some(last) => Touches::Range(first.0..=last.0),
-                None => Touches::Many(Vec::new()),
-            },
+            Self::RemoveRange(ids, _) | Self::List(ids, ..) | Self::Usage(ids, _) => {
+                match ids_of(ids) {
+                    Some(ids) => Touches::Range(ids.start().0..=ids.end().0),
+                    None => Touches::Many(Vec::new()),
+                }
+            }
             // A sync covers changes that were acknowledged before.
             Self::Sync(_) | Self::Checkpoint(_) => Touches::Many(Vec::new()),
         }
@@ -203,6 +205,10 @@ impl<T, const CHANGES: bool> IntoFuture for Asked<'_, T, CHANGES> {
     }
 }
 
+fn bounds(range: &impl RangeBounds<ObjectId>) -> Ids {
+    (range.start_bound().cloned(), range.end_bound().cloned())
+}
+
 /// The verbs: results, limits and errors are those of the store's verbs of the same name.
 impl Served {
     /// As [`Store::put`](crate::object::Store::put).
@@ -263,24 +269,25 @@ impl Served {
     }
 
     /// As [`Store::remove_range`](crate::object::Store::remove_range).
-    pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> AskedChange<'_, u64> {
-        Asked::new(self, |promise| Verb::RemoveRange(first, end, promise))
+    pub fn remove_range(&self, range: impl RangeBounds<ObjectId>) -> AskedChange<'_, u64> {
+        Asked::new(self, |promise| Verb::RemoveRange(bounds(&range), promise))
     }
 
-    /// The objects from `first` to before `end` (`None`: to the last one), in the order of ids, at most
-    /// `count_max`. No access. `Full` if there is no memory for the list.
+    /// The first `count_max` objects of [`Store::list`](crate::object::Store::list). No access. `Full` if there is no memory for the
+    /// list.
     pub fn list(
         &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
+        range: impl RangeBounds<ObjectId>,
         count_max: usize,
     ) -> AskedRead<'_, Vec<Listed>> {
-        Asked::new(self, |promise| Verb::List(first, end, count_max, promise))
+        Asked::new(self, |promise| {
+            Verb::List(bounds(&range), count_max, promise)
+        })
     }
 
     /// As [`Store::usage`](crate::object::Store::usage).
-    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> AskedRead<'_, Usage> {
-        Asked::new(self, |promise| Verb::Usage(first, end, promise))
+    pub fn usage(&self, range: impl RangeBounds<ObjectId>) -> AskedRead<'_, Usage> {
+        Asked::new(self, |promise| Verb::Usage(bounds(&range), promise))
     }
 
     /// As [`Store::sync`](crate::object::Store::sync), for changes acknowledged before it is sent.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::{Batched, Content, Job, Verb};
+use super::ask::{Batched, Content, Ids, Job, Verb};
 use super::pending::Promise;
 use super::syncer::{Owed, Syncer};
 use crate::engine::Durability;
@@ -330,8 +330,8 @@ impl Crew {
                 let changed = matches!(removed, Ok(true));
                 Box::new(move || self.acknowledge(removed, changed, durability, promise))
             }
-            Verb::RemoveRange(first, end, promise) => {
-                let removed = core.remove_between(first, end);
+            Verb::RemoveRange(ids, promise) => {
+                let removed = core.remove_range(&ids);
                 let changed = matches!(removed, Ok(1..));
                 Box::new(move || self.acknowledge(removed, changed, durability, promise))
             }
@@ -339,12 +339,12 @@ impl Crew {
                 let found = store.head(id);
                 Box::new(move || promise.keep(found))
             }
-            Verb::List(first, end, count_max, promise) => {
-                let listed = list(store, first, end, count_max);
+            Verb::List(ids, count_max, promise) => {
+                let listed = list(store, ids, count_max);
                 Box::new(move || promise.keep(listed))
             }
-            Verb::Usage(first, end, promise) => {
-                let usage = store.usage(first, end);
+            Verb::Usage(ids, promise) => {
+                let usage = store.usage(ids);
                 Box::new(move || promise.keep(usage))
             }
             _ => unreachable!("it is not done at once"),
@@ -731,22 +731,11 @@ fn begun(core: &Core, id: ObjectId, content: Content) -> Result<Begun> {
     Ok(Begun::Flies(reserved, buf))
 }
 
-fn list(
-    store: &Store,
-    first: ObjectId,
-    end: Option<ObjectId>,
-    count_max: usize,
-) -> Result<Vec<Listed>> {
+fn list(store: &Store, ids: Ids, count_max: usize) -> Result<Vec<Listed>> {
     let mut listed = Vec::new();
-    let mut refused = Ok(());
-    if count_max > 0 {
-        store.list(first, end, &mut |object| {
-            refused = room::more(&mut listed, 1);
-            if refused.is_ok() {
-                listed.push(object);
-            }
-            refused.is_ok() && listed.len() < count_max
-        })?;
+    for object in store.list(ids).take(count_max) {
+        room::more(&mut listed, 1)?;
+        listed.push(object?);
     }
-    refused.map(|()| listed)
+    Ok(listed)
 }

@@ -10,11 +10,13 @@
 //!
 //! A put whose write failed is aborted (`abort_put`): the journal records that, since all of the extent may have arrived.
 
+use std::ops::RangeBounds;
+
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, sizes};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
-use crate::object::id::ObjectId;
+use crate::object::id::{ObjectId, ids_of};
 use crate::object::index::{EXTENT, Entry};
 use crate::object::journal::record::Record;
 use crate::object::place::extent::{self, BATCHED, CHUNK, PIECE, Seal, UNIT};
@@ -154,19 +156,18 @@ impl Store {
         Ok(was_there)
     }
 
-    /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; returns how many. One frame of the journal.
-    pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
-        self.remove_range_with(first, end, self.core.options.durability)
+    /// Removes all objects of a range of ids at once; `..` is all there are. Returns how many. One frame of the journal.
+    pub fn remove_range(&self, range: impl RangeBounds<ObjectId>) -> Result<u64> {
+        self.remove_range_with(range, self.core.options.durability)
     }
 
     /// As [`remove_range`](Self::remove_range), with a durability of its own.
     pub fn remove_range_with(
         &self,
-        first: ObjectId,
-        end: Option<ObjectId>,
+        range: impl RangeBounds<ObjectId>,
         durability: Durability,
     ) -> Result<u64> {
-        let count = self.core.remove_between(first, end)?;
+        let count = self.core.remove_range(&range)?;
         if count > 0 {
             self.core.after_change(durability)?;
         }
@@ -210,14 +211,6 @@ impl Store {
 
 fn is_full<T>(result: &Result<T>) -> bool {
     matches!(result, Err(error) if error.kind() == Kind::Full)
-}
-
-/// The last id of a range, unless it is empty.
-pub(crate) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<ObjectId> {
-    match end {
-        Some(end) => (first < end).then(|| ObjectId(end.0 - 1)),
-        None => Some(ObjectId(u128::MAX)),
-    }
 }
 
 impl Core {
@@ -517,51 +510,29 @@ impl Core {
     }
 
     /// Removes a range, and holds its lock.
-    pub(crate) fn remove_between(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
-        let Some(last) = last_before(first, end) else {
+    pub(crate) fn remove_range(&self, range: &impl RangeBounds<ObjectId>) -> Result<u64> {
+        let Some(ids) = ids_of(range) else {
             return Ok(0);
         };
+        let (first, last) = ids.into_inner();
         let _guard = self.locks.lock_range(first, last);
-        self.remove_range(first, last)
-    }
-
-    fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
         self.log.healthy()?;
         self.refuse_changes()?;
         // Before anything is recorded: a leaf that cannot be read must not leave half of a removal.
         let mut count = 0;
-        self.each_in(first, last, |_, _| {
+        for object in self.entries(first..=last) {
+            object?;
             count += 1;
-            Ok(())
-        })?;
+        }
         if count == 0 {
             return Ok(0);
         }
         let _inside =
             self.append_freeing(|sequence| Record::RangeRemoved(sequence, first, last))?;
-        self.each_in(first, last, |id, _| self.take_out(id))?;
-        Ok(count)
-    }
-
-    /// Visits all objects from `first` to `last`, a leaf at a time.
-    pub(crate) fn each_in(
-        &self,
-        first: ObjectId,
-        last: ObjectId,
-        mut visit: impl FnMut(ObjectId, Entry) -> Result<()>,
-    ) -> Result<()> {
-        let mut next = Some(first);
-        while let Some(from) = next.filter(|from| *from <= last) {
-            let page = self.index.page(from)?;
-            for (id, entry) in page.entries {
-                if id > last {
-                    return Ok(());
-                }
-                visit(id, entry)?;
-            }
-            next = page.next;
+        for object in self.entries(first..=last) {
+            self.take_out(object?.0)?;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// `Invalid` if a batch names an object twice.

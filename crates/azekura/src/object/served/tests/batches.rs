@@ -274,7 +274,7 @@ fn a_batch_whose_write_fails_leaves_the_old_objects() {
         let new = puts(0, 7, 3, 9000);
         served.apply(new.clone()).wait().unwrap();
         assert_there(&served, &new);
-        store.remove_range(id(0), None).unwrap();
+        store.remove_range(..).unwrap();
         store.sync().unwrap();
         store.check_room().unwrap();
     }

@@ -396,12 +396,12 @@ fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     // The gate is still closed.
     assert_eq!(served.head(id(3)).wait().unwrap(), Some(9000));
     assert!(served.remove(id(3)).wait().unwrap());
-    assert_eq!(served.usage(id(3), None).wait().unwrap().count, 0);
-    assert_eq!(served.list(id(3), None, 9).wait().unwrap(), []);
+    assert_eq!(served.usage(id(3)..).wait().unwrap().count, 0);
+    assert_eq!(served.list(id(3).., 9).wait().unwrap(), []);
     served.sync().wait().unwrap();
     // What touches the same objects keeps its order.
     let heads = [0, 2].map(|n| served.head(id(n)).deadline(Deadline::Immediate).send());
-    let removed = served.remove_range(id(0), Some(id(3))).send();
+    let removed = served.remove_range(id(0)..id(3)).send();
     assert_eq!(served.head(id(7)).wait().unwrap(), None);
     assert!(heads.iter().all(|head| !head.is_there()) && !removed.is_there());
     assert_eq!(storage.writes.waiting(), 2);
@@ -464,8 +464,8 @@ fn what_cannot_be_is_refused() {
     let large = vec![0; store.len_max() as usize + 1];
     let error = served.put(id(1), large).wait().unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge);
-    assert_eq!(served.remove_range(id(2), Some(id(1))).wait().unwrap(), 0);
-    assert_eq!(served.list(id(0), None, 0).wait().unwrap(), []);
+    assert_eq!(served.remove_range(id(2)..id(1)).wait().unwrap(), 0);
+    assert_eq!(served.list(.., 0).wait().unwrap(), []);
     assert_eq!(served.metrics().counters.failed, 0);
 }
 

@@ -4,6 +4,7 @@
 //! in which it was sent, so each answer is the map's of that moment.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::*;
@@ -38,6 +39,8 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
     let durability = *random.choose(&[Durability::Process, Durability::Process, Durability::Power]);
     let n = random.below(IDS);
     let end = (!random.one_in(4)).then(|| n + random.below(4));
+    let bound = end.map_or(Bound::Unbounded, |end| Bound::Excluded(id(end)));
+    let ids = (Bound::Included(id(n)), bound);
     let what = format!("version {version}, object {n}");
     match random.below(26) {
         0..8 => {
@@ -77,14 +80,14 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
         17 => {
             let gone = within(model, n, end);
             model.retain(|n, _| !gone.contains(n));
-            let remove = served.remove_range(id(n), end.map(id)).deadline(deadline);
+            let remove = served.remove_range(ids).deadline(deadline);
             expect(remove.send(), gone.len() as u64, what)
         }
         18 => {
             let mut wanted = within(model, n, end);
             wanted.truncate(3);
-            let listed = served.list(id(n), end.map(id), 3).deadline(deadline).send();
-            let usage = served.usage(id(n), end.map(id)).send();
+            let listed = served.list(ids, 3).deadline(deadline).send();
+            let usage = served.usage(ids).send();
             let all = within(model, n, end);
             let bytes: usize = all.iter().map(|n| model[n].len()).sum();
             Box::new(move || {
