@@ -278,7 +278,15 @@ pub fn check(bytes: &[u8]) {
             }
             7..10 => pair.apply(&mut random, &options),
             10 => pair.remove_range(&mut random),
-            11..15 => {
+            11 | 12 => {
+                let found = pair.model.get(&id).map(|(_, sequence)| *sequence);
+                let expected = found.filter(|_| !random.one_in(3)).unwrap_or(u64::MAX);
+                let removed = pair.store.compare_and_remove(id, expected);
+                assert_eq!(removed.expect("a comparison"), found == Some(expected));
+                pair.model
+                    .retain(|n, _| *n != id || found != Some(expected));
+            }
+            13 | 14 => {
                 let removed = pair.store.remove(id).expect("a removal");
                 assert_eq!(removed, pair.model.remove(&id).is_some());
             }

@@ -28,6 +28,8 @@ const CAPACITY: u64 = 1 << 20;
 enum Step {
     Put(u64, Value),
     Remove(u64),
+    /// If it has the sequence that it has.
+    RemoveIf(u64),
     RemoveRange(u64, u64),
     /// `None`: removed.
     Batch(Vec<(u64, Option<Value>)>),
@@ -71,7 +73,8 @@ fn steps(seed: u64, count: usize) -> Vec<Step> {
             0 | 1 => Step::Sync,
             2 => Step::Checkpoint,
             3 => Step::Reopen,
-            4..8 => Step::Remove(random.below(IDS)),
+            4..6 => Step::Remove(random.below(IDS)),
+            6..8 => Step::RemoveIf(random.below(IDS)),
             8 => {
                 let first = random.below(IDS);
                 Step::RemoveRange(first, first + 1 + random.below(4))
@@ -95,7 +98,7 @@ fn effects(steps: &[Step]) -> Vec<BTreeMap<u64, Option<Value>>> {
     for step in steps {
         effects.push(match step {
             Step::Put(id, value) => BTreeMap::from([(*id, Some(*value))]),
-            Step::Remove(id) => BTreeMap::from([(*id, None)]),
+            Step::Remove(id) | Step::RemoveIf(id) => BTreeMap::from([(*id, None)]),
             Step::RemoveRange(first, end) => {
                 (*first..(*end).min(IDS)).map(|id| (id, None)).collect()
             }
@@ -204,6 +207,14 @@ fn run(disk: &SimDisk, ledger: &Ledger, steps: &[Step], bug: Bug, options: &Opti
         let act = |store: &Store| match step {
             Step::Put(n, value) => drop(store.put(id(*n), &value.bytes()).unwrap()),
             Step::Remove(n) => drop(store.remove(id(*n)).unwrap()),
+            Step::RemoveIf(n) => {
+                let sequence = store.sequence(id(*n)).unwrap();
+                let expected = sequence.unwrap_or(u64::MAX);
+                // Another sequence removes nothing.
+                assert!(!store.compare_and_remove(id(*n), expected ^ 1).unwrap());
+                let removed = store.compare_and_remove(id(*n), expected).unwrap();
+                assert_eq!(removed, sequence.is_some());
+            }
             Step::RemoveRange(first, end) => {
                 store.remove_range(id(*first)..id(*end)).unwrap();
             }

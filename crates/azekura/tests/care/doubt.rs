@@ -67,7 +67,7 @@ use Certain::{Given, Refused};
 type Call = fn(&Opened, ObjectId) -> Result<()>;
 
 /// Every method that gives objects, lengths, sequences, sums, or whether an object is there.
-const READS: [(&str, Certain, Call); 34] = [
+const READS: [(&str, Certain, Call); 39] = [
     ("Store::get", Given, |of, id| of.store.get(id).map(drop)),
     ("Store::get_with_sequence", Given, |of, id| {
         of.store.get_with_sequence(id).map(drop)
@@ -111,6 +111,16 @@ const READS: [(&str, Certain, Call); 34] = [
         // There is one, or it is in doubt whether there is.
         let put = of.compare_and_put_with(id, None, b"x", azekura::Durability::Process);
         put.map(|put| assert_eq!(put, None))
+    }),
+    ("Store::compare_and_remove", Refused, |of, id| {
+        let sequence = of.store.sequence(id)?;
+        let expected = sequence.unwrap_or(u64::MAX);
+        of.store.compare_and_remove(id, expected).map(drop)
+    }),
+    ("Store::compare_and_remove_with", Given, |of, id| {
+        let durability = azekura::Durability::Process;
+        let removed = of.store.compare_and_remove_with(id, u64::MAX, durability);
+        removed.map(|removed| assert!(!removed))
     }),
     ("Store::remove", Refused, |of, id| {
         of.store.remove(id).map(drop)
@@ -159,6 +169,13 @@ const READS: [(&str, Certain, Call); 34] = [
         assert_eq!(expected.is_ok(), absent.is_ok());
         absent.map(|put| assert_eq!(put, None))
     }),
+    ("Served::get_with_sequence", Given, |of, id| {
+        of.served.get_with_sequence(id).wait().map(drop)
+    }),
+    ("Served::compare_and_remove", Given, |of, id| {
+        let removed = of.served.compare_and_remove(id, u64::MAX).wait();
+        removed.map(|removed| assert!(!removed))
+    }),
     ("Served::remove", Refused, |of, id| {
         of.served.remove(id).wait().map(drop)
     }),
@@ -180,6 +197,9 @@ const READS: [(&str, Certain, Call); 34] = [
     ("StoreReader::sequence", Given, |of, id| {
         of.reader.sequence(id).map(drop)
     }),
+    ("StoreReader::get_with_sequence", Given, |of, id| {
+        of.reader.get_with_sequence(id).map(drop)
+    }),
     ("StoreReader::list", Refused, |of, id| {
         of.reader
             .list(id..=id)
@@ -191,7 +211,7 @@ const READS: [(&str, Certain, Call); 34] = [
 ];
 
 /// Every other method: those that give what is in doubt by their name, those that report damage, and those that give no object.
-const OTHERS: [&str; 51] = [
+const OTHERS: [&str; 52] = [
     "Store::is_doubtful",
     "Store::last_known",
     "StoreReader::is_doubtful",
@@ -242,6 +262,7 @@ const OTHERS: [&str; 51] = [
     "Snapshot::count",
     "Snapshot::get",
     "Snapshot::get_range",
+    "Snapshot::get_with_sequence",
     "Snapshot::head",
     "Snapshot::sequence",
     "Snapshot::list",

@@ -63,7 +63,8 @@ impl Store {
     }
 
     /// The value of object `id` and the sequence of the put that stored it, both of one moment; `None`: there is none. One read
-    /// of the device, as [`get`](Self::get). The sequence is what [`compare_and_put`](Self::compare_and_put) expects.
+    /// of the device, as [`get`](Self::get). The sequence is what [`compare_and_put`](Self::compare_and_put) and
+    /// [`compare_and_remove`](Self::compare_and_remove) expect.
     pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
         self.core.read(id, &(0..u64::MAX), Reads::Certain)
     }

@@ -106,6 +106,11 @@ impl StoreReader {
         self.store.get(id)
     }
 
+    /// As [`Store::get_with_sequence`].
+    pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
+        self.store.get_with_sequence(id)
+    }
+
     /// As [`Store::get_range`].
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         self.store.get_range(id, range)

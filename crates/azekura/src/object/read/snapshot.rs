@@ -173,6 +173,14 @@ impl Snapshot {
         self.get_range(id, 0..u64::MAX)
     }
 
+    /// The value of object `id` and its sequence, as [`get`](Self::get).
+    pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
+        let entry = self.entry(id);
+        entry
+            .map(|entry| self.read(id, entry, &(0..u64::MAX)))
+            .transpose()
+    }
+
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none after its end. One read of the
     /// chunks of 64 KiB that hold them, which are verified.
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {

@@ -21,8 +21,11 @@ pub(super) enum Verb {
     Get(ObjectId, Range<u64>, Promise<Option<Value>>),
     Head(ObjectId, Promise<Option<u64>>),
     Sequence(ObjectId, Promise<Option<u64>>),
+    GetWithSequence(ObjectId, Promise<Option<(Value, u64)>>),
     /// The expected sequence, and the value.
     CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Promise<Option<Stored>>),
+    /// The expected sequence.
+    CompareAndRemove(ObjectId, u64, Promise<bool>),
     Apply(Vec<Batched>, Promise<Vec<u64>>),
     Remove(ObjectId, Promise<bool>),
     RemoveRange(Ids, Promise<u64>),
@@ -75,7 +78,9 @@ impl Verb {
             | Self::Get(id, ..)
             | Self::Head(id, _)
             | Self::Sequence(id, _)
+            | Self::GetWithSequence(id, _)
             | Self::CompareAndPut(id, ..)
+            | Self::CompareAndRemove(id, ..)
             | Self::Remove(id, _) => Touches::One(id.0),
             Self::Apply(changes, _) => Touches::Many(changes.iter().map(|(id, _)| id.0).collect()),
             Self::RemoveRange(ids, _) | Self::List(ids, ..) | Self::Usage(ids, _) => {
@@ -94,6 +99,7 @@ impl Verb {
             self,
             Self::Put(..)
                 | Self::CompareAndPut(..)
+                | Self::CompareAndRemove(..)
                 | Self::Apply(..)
                 | Self::Remove(..)
                 | Self::RemoveRange(..)
@@ -103,7 +109,12 @@ impl Verb {
     /// Whether it needs no access to the data device.
     fn at_once(&self) -> bool {
         match self {
-            Self::Put(..) | Self::Get(..) | Self::Sequence(..) | Self::CompareAndPut(..) => false,
+            Self::Put(..)
+            | Self::Get(..)
+            | Self::Sequence(..)
+            | Self::GetWithSequence(..)
+            | Self::CompareAndPut(..)
+            | Self::CompareAndRemove(..) => false,
             Self::Apply(changes, _) => changes.iter().all(|(_, value)| value.is_none()),
             _ => true,
         }
@@ -117,7 +128,10 @@ impl Verb {
             Self::Head(_, promise) | Self::Sequence(_, promise) => promise.keep(Err(error)),
             Self::CompareAndPut(.., promise) => promise.keep(Err(error)),
             Self::Apply(_, promise) => promise.keep(Err(error)),
-            Self::Remove(_, promise) => promise.keep(Err(error)),
+            Self::GetWithSequence(_, promise) => promise.keep(Err(error)),
+            Self::Remove(_, promise) | Self::CompareAndRemove(.., promise) => {
+                promise.keep(Err(error));
+            }
             Self::RemoveRange(.., promise) => promise.keep(Err(error)),
             Self::List(.., promise) => promise.keep(Err(error)),
             Self::Usage(.., promise) => promise.keep(Err(error)),
@@ -243,6 +257,11 @@ impl Served {
         Asked::new(self, |promise| Verb::Sequence(id, promise))
     }
 
+    /// As [`Store::get_with_sequence`](crate::object::Store::get_with_sequence).
+    pub fn get_with_sequence(&self, id: ObjectId) -> AskedRead<'_, Option<(Value, u64)>> {
+        Asked::new(self, |promise| Verb::GetWithSequence(id, promise))
+    }
+
     /// As [`Store::compare_and_put`](crate::object::Store::compare_and_put): if nothing is `expected`, only where there is no such
     /// object.
     pub fn compare_and_put(
@@ -266,6 +285,13 @@ impl Served {
     /// As [`Store::remove`](crate::object::Store::remove).
     pub fn remove(&self, id: ObjectId) -> AskedChange<'_, bool> {
         Asked::new(self, |promise| Verb::Remove(id, promise))
+    }
+
+    /// As [`Store::compare_and_remove`](crate::object::Store::compare_and_remove).
+    pub fn compare_and_remove(&self, id: ObjectId, expected: u64) -> AskedChange<'_, bool> {
+        Asked::new(self, |promise| {
+            Verb::CompareAndRemove(id, expected, promise)
+        })
     }
 
     /// As [`Store::remove_range`](crate::object::Store::remove_range).

@@ -139,8 +139,11 @@ impl Getting {
 enum Wanted {
     Value(Promise<Option<Value>>),
     Sequence(Promise<Option<u64>>),
-    /// Whether the object has this sequence.
+    ValueWithSequence(Promise<Option<(Value, u64)>>),
+    /// Whether the object has this sequence, for a put.
     Comparison(u64, Box<Comparing>),
+    /// Whether the object has this sequence, for a removal that holds the lock.
+    Removal(u64, ObjectGuard, Durability, Promise<bool>),
 }
 
 /// A put that waits for a comparison. Holds the lock.
@@ -257,6 +260,15 @@ impl Crew {
             }
             Verb::Sequence(id, promise) => {
                 self.look(Getting::new(ticket, id, 0..0, Wanted::Sequence(promise)));
+            }
+            Verb::GetWithSequence(id, promise) => {
+                let wanted = Wanted::ValueWithSequence(promise);
+                self.look(Getting::new(ticket, id, 0..u64::MAX, wanted));
+            }
+            Verb::CompareAndRemove(id, expected, promise) => {
+                let guard = self.store.core.locks.lock(id);
+                let wanted = Wanted::Removal(expected, guard, durability, promise);
+                self.look(Getting::new(ticket, id, 0..0, wanted));
             }
             Verb::Put(id, content, promise) => {
                 let guard = self.store.core.locks.lock(id);
@@ -608,7 +620,9 @@ impl Crew {
         }
         let core = &self.store.core;
         let read = match getting.wanted {
-            Wanted::Comparison(..) => core.read_in_turn(getting.id, &getting.range, Reads::Certain),
+            Wanted::Comparison(..) | Wanted::Removal(..) => {
+                core.read_in_turn(getting.id, &getting.range, Reads::Certain)
+            }
             _ => core.read_at_last(getting.id, &getting.range, Reads::Certain),
         };
         self.end_get(getting, read, false);
@@ -640,6 +654,20 @@ impl Crew {
             Wanted::Sequence(promise) => {
                 self.done(ticket, took, failed);
                 promise.keep(read.map(|read| read.map(|(_, sequence)| sequence)));
+            }
+            Wanted::ValueWithSequence(promise) => {
+                self.done(ticket, took, failed);
+                promise.keep(read);
+            }
+            Wanted::Removal(expected, guard, durability, promise) => {
+                let removed = match read {
+                    Ok(Some((_, sequence))) if sequence == expected => self.store.core.remove(id),
+                    read => read.map(|_| false),
+                };
+                drop(guard);
+                self.done(ticket, took, failed);
+                let changed = matches!(removed, Ok(true));
+                self.acknowledge(removed, changed, durability, promise);
             }
             Wanted::Comparison(expected, comparing) => match read {
                 Ok(Some((_, sequence))) if sequence == expected => {

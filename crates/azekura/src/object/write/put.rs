@@ -156,6 +156,43 @@ impl Store {
         Ok(was_there)
     }
 
+    /// Removes an object if its sequence is `expected`; returns whether it did. If it did not, nothing changed. Costs one read more
+    /// than [`remove`](Self::remove), of the object's first chunk.
+    ///
+    /// ```
+    /// use azekura::object::{ObjectId, Options, Store};
+    ///
+    /// # fn main() -> azekura::Result<()> {
+    /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
+    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// store.put(ObjectId(0x2a), b"a cat")?;
+    /// if let Some((_cat, sequence)) = store.get_with_sequence(ObjectId(0x2a))? {
+    ///     store.put(ObjectId(0x2a), b"a dog")?;
+    ///     assert!(!store.compare_and_remove(ObjectId(0x2a), sequence)?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compare_and_remove(&self, id: ObjectId, expected: u64) -> Result<bool> {
+        self.compare_and_remove_with(id, expected, self.core.options.durability)
+    }
+
+    /// As [`compare_and_remove`](Self::compare_and_remove), with a durability of its own.
+    pub fn compare_and_remove_with(
+        &self,
+        id: ObjectId,
+        expected: u64,
+        durability: Durability,
+    ) -> Result<bool> {
+        let guard = self.core.locks.lock(id);
+        let removed = self.core.sequence_locked(id)? == Some(expected) && self.core.remove(id)?;
+        drop(guard);
+        if removed {
+            self.core.after_change(durability)?;
+        }
+        Ok(removed)
+    }
+
     /// Removes all objects of a range of ids at once; `..` is all there are. Returns how many. One frame of the journal.
     pub fn remove_range(&self, range: impl RangeBounds<ObjectId>) -> Result<u64> {
         self.remove_range_with(range, self.core.options.durability)

@@ -485,8 +485,13 @@ fn a_comparison_costs_one_read_and_none_where_nothing_is_expected() {
     assert_eq!(served.sequence(id(2)).wait().unwrap(), None);
     let absent = served.compare_and_put(id(2), Some(1), value(1, 5000));
     assert_eq!((absent.wait().unwrap(), cost()), (None, [0, 0]));
-    let found = served.get(id(1)).wait().unwrap();
-    assert_eq!(found, Some(value(2, 5000).into()));
+    let found = served.get_with_sequence(id(1)).wait().unwrap();
+    assert_eq!(found, Some((value(2, 5000).into(), second.sequence)));
+    assert_eq!(cost(), [1, 0]);
+    let remove = |expected| served.compare_and_remove(id(1), expected).wait();
+    assert_eq!((remove(first.sequence).unwrap(), cost()), (false, [1, 0]));
+    assert_eq!((remove(second.sequence).unwrap(), cost()), (true, [1, 0]));
+    assert_eq!((remove(second.sequence).unwrap(), cost()), (false, [0, 0]));
 }
 
 #[test]
@@ -505,13 +510,18 @@ fn a_comparison_with_damage_is_an_error_and_changes_nothing() {
                 .unwrap_err()
                 .kind(),
             served.sequence(id(1)).wait().unwrap_err().kind(),
+            served
+                .compare_and_remove(id(1), stored.sequence)
+                .wait()
+                .unwrap_err()
+                .kind(),
         ];
         let wanted = if fault == Fault::Flip {
             Kind::Corrupted
         } else {
             Kind::Io
         };
-        assert_eq!(kinds, [wanted; 2]);
+        assert_eq!(kinds, [wanted; 3]);
         faults.clear();
         // Its turn is over.
         let found = served.get(id(1)).wait().unwrap();

@@ -42,7 +42,7 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
     let bound = end.map_or(Bound::Unbounded, |end| Bound::Excluded(id(end)));
     let ids = (Bound::Included(id(n)), bound);
     let what = format!("version {version}, object {n}");
-    match random.below(26) {
+    match random.below(29) {
         0..8 => {
             let len = match random.below(8) {
                 0 => 66_000 + random.index(20_000),
@@ -113,7 +113,21 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
             let pending = apply.durability(durability).send();
             Box::new(move || assert_eq!(pending.wait().unwrap().len(), 2, "{what}"))
         }
-        23 => {
+        23..26 => {
+            let found = served.get_with_sequence(id(n)).deadline(deadline);
+            let found = found.wait().unwrap();
+            let (bytes, sequence) = found.map_or((None, 0), |(bytes, n)| (Some(bytes), n));
+            assert_eq!(bytes.as_deref(), model.get(&n).map(|v| &v[..]), "{what}");
+            let is_expected = bytes.is_some() && !random.one_in(3);
+            let expected = sequence + u64::from(!is_expected);
+            let remove = served.compare_and_remove(id(n), expected);
+            let pending = remove.deadline(deadline).durability(durability).send();
+            if is_expected {
+                model.remove(&n);
+            }
+            expect(pending, is_expected, what)
+        }
+        26 => {
             let bytes = value(version, random.index(12_000));
             let put = served.compare_and_put(id(n), None, bytes.clone());
             let pending = put.deadline(deadline).durability(durability).send();
