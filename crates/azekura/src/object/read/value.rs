@@ -13,7 +13,8 @@ use crate::io::aligned::AlignedBuf;
 use crate::object::place::buffers::Buffers;
 use crate::room;
 
-/// Bytes that were read and verified. It derefs to a slice; `Vec::from` copies most of them into a vector.
+/// Bytes that were read and verified. It derefs to a slice; `Vec::from` copies most of them into a vector. With the feature `bytes` it
+/// becomes a `Bytes` without a copy.
 ///
 /// It takes at most twice its length of memory.
 pub struct Value(Held);
@@ -56,6 +57,14 @@ impl From<Value> for Vec<u8> {
             Held::Alone(bytes) => std::mem::take(bytes),
             Held::Lent { .. } => value.to_vec(),
         }
+    }
+}
+
+/// Without a copy. The buffer returns to the store when the last clone is dropped.
+#[cfg(feature = "bytes")]
+impl From<Value> for bytes::Bytes {
+    fn from(value: Value) -> Self {
+        Self::from_owner(value)
     }
 }
 
@@ -113,6 +122,26 @@ mod tests {
             let copied: Vec<u8> = value.into();
             assert!(copied == wanted);
             assert!(buffers.held() >= 65_536, "{bytes:?}");
+        }
+    }
+
+    #[cfg(feature = "bytes")]
+    #[test]
+    fn a_value_becomes_shared_bytes_without_a_copy_and_gives_its_buffer_back_after_the_last() {
+        let buffers = Arc::new(Buffers::new(4096));
+        for (bytes, is_lent) in [(64..40_000, true), (64..30_000, false)] {
+            let mut buf = buffers.take(65_536).unwrap();
+            buf[bytes.clone()].fill(7);
+            let value = Value::of(buf, bytes.clone(), &buffers).unwrap();
+            let at = value.as_ptr();
+            let shared = bytes::Bytes::from(value);
+            let part = shared.slice(10..20);
+            assert_eq!((shared.as_ptr(), shared.len()), (at, bytes.len()));
+            drop(shared);
+            assert_eq!(buffers.held() == 0, is_lent);
+            assert_eq!(part, [7; 10][..]);
+            drop(part);
+            assert!(buffers.held() >= 65_536);
         }
     }
 }
