@@ -2,7 +2,7 @@
 //!
 //! A new superblock is written over the *older* slot and becomes current by its higher sequence, so
 //! a torn write leaves the other slot. The payload belongs to the engine; this module knows magic,
-//! kind, version, sequence and checksum.
+//! kind, version, sequence and checksum. `kernel::superblock` has the order in which both slots are written.
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
