@@ -6,7 +6,9 @@
 use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How git names the commit of the sources.
+const COMMIT: [&str; 4] = ["describe", "--always", "--dirty", "--abbrev=12"];
 
 /// The heading of a recorded result, one `name: value` a line. `folder` is where stores are made.
 pub(crate) fn describe(folder: &Path) -> Vec<(&'static str, String)> {
@@ -28,7 +30,7 @@ pub(crate) fn describe(folder: &Path) -> Vec<(&'static str, String)> {
     };
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     vec![
-        ("date", date(SystemTime::now())),
+        ("date", or_unknown(&printed("date", &["-u", "+%Y-%m-%d"]))),
         ("processor", field(&read("/proc/cpuinfo"), "model name")),
         ("cores", cores.to_string()),
         ("memory", field(&read("/proc/meminfo"), "MemTotal")),
@@ -38,21 +40,20 @@ pub(crate) fn describe(folder: &Path) -> Vec<(&'static str, String)> {
             file_system(&read("/proc/self/mounts"), folder),
         ),
         ("load", or_unknown(&read("/proc/loadavg"))),
-        ("commit", commit()),
+        ("commit", or_unknown(&printed("git", &COMMIT))),
     ]
 }
 
-fn commit() -> String {
-    let output = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+/// What a program prints in the folder of the sources.
+fn printed(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(words)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output();
-    match output {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
-        _ => "unknown".to_owned(),
-    }
+    let output = output.ok().filter(|output| output.status.success());
+    output.map_or_else(String::new, |output| {
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    })
 }
 
 /// The type of the mount that holds `folder`: the longest mount point that is a prefix of it.
@@ -70,43 +71,9 @@ fn file_system(mounts: &str, folder: &Path) -> String {
     best.map_or("unknown", |(_, kind)| kind).to_owned()
 }
 
-/// `2026-11-21` for a time, by the civil calendar of years that begin in March.
-fn date(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let day = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 {
-        march_month + 3
-    } else {
-        march_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (days, text) in [
-            (0, "1970-01-01"),
-            (11_016, "2000-02-29"),
-            (20_778, "2026-11-21"),
-        ] {
-            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(days * 86_400)), text);
-        }
-    }
 
     #[test]
     fn the_file_system_is_the_one_mounted_nearest() {

@@ -6,7 +6,6 @@
 //! the trace made before. It knows no cache but that LRU.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
@@ -17,6 +16,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::generate::Choice;
+use crate::report::line;
+use crate::words::between;
 
 /// A cache as a trace drives it.
 pub trait Cached {
@@ -106,9 +107,12 @@ impl CachePlan {
     /// Errors: `Invalid` for a capacity of zero or an empty trace, `Io` if the file cannot be read, `Full` if there is no
     /// memory for the trace.
     pub fn keys(&self) -> Result<Keys> {
-        if self.capacity == 0 || self.keys == 0 || self.count == 0 {
-            return Err(Error::new(Kind::Invalid, "a cache or a trace for no key")
-                .remedy("--capacity, --keys and --count are at least 1"));
+        for (flag, value) in [
+            ("--capacity", self.capacity),
+            ("--keys", self.keys),
+            ("--count", self.count),
+        ] {
+            between(flag, value, 1, u64::MAX)?;
         }
         if !(self.theta > 0.0 && self.theta < 5.0) {
             return Err(
@@ -119,9 +123,9 @@ impl CachePlan {
             return Keys::of_file(path);
         }
         let mut numbers = Vec::new();
-        let room = usize::try_from(self.count).map_err(drop);
-        room.and_then(|count| numbers.try_reserve_exact(count).map_err(drop))
-            .map_err(|()| {
+        numbers
+            .try_reserve_exact(self.count as usize)
+            .map_err(|_| {
                 Error::new(Kind::Full, "no memory for a trace of so many lookups")
                     .found(self.count, "8 bytes for each")
                     .remedy("ask for a lower --count")
@@ -244,16 +248,19 @@ pub fn run(word: &str, cache: &impl Cached, keys: &Keys, capacity: u64) -> Resul
         cache.put(key)
     })?;
     cache.settle();
-    let seconds = start.elapsed().as_secs_f64();
-    let count = keys.numbers.len() as u64;
-    Ok(Outcome {
-        cache: word.to_owned(),
+    Ok(outcome(word, keys, capacity, hits, start))
+}
+
+fn outcome(cache: &str, keys: &Keys, capacity: u64, hits: u64, start: Instant) -> Outcome {
+    let (seconds, count) = (start.elapsed().as_secs_f64(), keys.numbers.len() as u64);
+    Outcome {
+        cache: cache.to_owned(),
         capacity,
         count,
         hits,
         hit_percent: 100.0 * hits as f64 / (count as f64).max(1.0),
         ops_per_second: count as f64 / seconds.max(1e-9),
-    })
+    }
 }
 
 /// What the exact LRU of so many records does on the trace: the obvious one, a map by the time of the last use.
@@ -274,15 +281,7 @@ pub fn lru(keys: &Keys, capacity: u64) -> Outcome {
         }
         by_time.insert(now, *number);
     }
-    let count = keys.numbers.len() as u64;
-    Outcome {
-        cache: "lru".to_owned(),
-        capacity,
-        count,
-        hits,
-        hit_percent: 100.0 * hits as f64 / (count as f64).max(1.0),
-        ops_per_second: count as f64 / start.elapsed().as_secs_f64().max(1e-9),
-    }
+    outcome("lru", keys, capacity, hits, start)
 }
 
 impl Cached for CacheDb {
@@ -298,23 +297,17 @@ impl Cached for CacheDb {
 
 /// Prints a result: a line of a table, or an object a line.
 pub fn print(outcome: &Outcome, json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let printed = if json {
-        let object = serde_json::to_string(outcome)
-            .map_err(|e| Error::new(Kind::Invalid, format!("no JSON: {e}")))?;
-        writeln!(out, "{object}")
-    } else {
-        writeln!(
-            out,
-            "{:<12} {:>9} records {:>12} lookups {:>8.3} % hits {:>9.3} M/s",
-            outcome.cache,
-            outcome.capacity,
-            outcome.count,
-            outcome.hit_percent,
-            outcome.ops_per_second / 1e6
-        )
-    };
-    printed.map_err(|e| Error::io("cannot write the result", e))
+    if json {
+        return line(&serde_json::json!(outcome).to_string());
+    }
+    line(&format!(
+        "{:<12} {:>9} records {:>12} lookups {:>8.3} % hits {:>9.3} M/s",
+        outcome.cache,
+        outcome.capacity,
+        outcome.count,
+        outcome.hit_percent,
+        outcome.ops_per_second / 1e6
+    ))
 }
 
 /// Runs `azekura bench cache`: azekura's cache, and the exact LRU.
@@ -384,11 +377,8 @@ mod tests {
         std::fs::write(&path, "one\ntwo\none\n\nthree\ntwo").unwrap();
         let keys = plan(Trace::File(path), 2).keys().unwrap();
         assert_eq!(keys.numbers, [0, 1, 0, 2, 1]);
-        let (ours, lru) = (
-            run("azekura", &CacheDb::new(2).unwrap(), &keys, 2),
-            lru(&keys, 2),
-        );
-        assert_eq!((ours.unwrap().count, lru.hits), (5, 1));
+        let ours = run("azekura", &CacheDb::new(2).unwrap(), &keys, 2).unwrap();
+        assert_eq!((ours.count, lru(&keys, 2).hits), (5, 1));
         let missing = plan(Trace::File(folder.path().join("none")), 2).keys();
         assert_eq!(missing.err().map(|error| error.kind()), Some(Kind::Io));
         let blank = folder.path().join("blank");

@@ -21,16 +21,6 @@ pub enum Forgot {
     Pages,
 }
 
-impl Forgot {
-    /// The word in results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Caches => "caches",
-            Self::Pages => "pages",
-        }
-    }
-}
-
 /// Writes out what is dirty of the file or folder at `path`, and forgets as much as it may.
 pub fn forget(path: &Path) -> Result<Forgot> {
     give_up_pages(path)?;

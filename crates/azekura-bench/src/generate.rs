@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use crate::plan::Order;
+
 /// The decimal digits of a number below 10^8, the first in the lowest byte: halves, then pairs, then
 /// single digits side by side, by multiplications with reciprocals.
 #[inline]
@@ -223,8 +225,8 @@ impl Zipf {
 pub enum Source {
     /// `i * threads + thread`.
     Sequential,
-    /// Uniform, with repetitions.
-    Random,
+    /// Uniform over so many, with repetitions.
+    Random(u32),
     /// The sequential keys of the thread in random order: each exactly once.
     Shuffled,
     /// A few keys very often.
@@ -245,6 +247,16 @@ enum Stream {
 }
 
 impl Source {
+    /// The stream in this order over so many keys, which are below 2^32.
+    pub fn new(order: Order, keys: u64) -> Self {
+        match order {
+            Order::Sequential => Self::Sequential,
+            Order::Random => Self::Random(keys as u32),
+            Order::Shuffled => Self::Shuffled,
+            Order::Zipfian => Self::Zipfian(Arc::new(Zipf::new(keys))),
+        }
+    }
+
     /// The stream of `thread` of `threads`, `count` keys long; equal arguments give equal streams.
     pub fn keys(&self, count: u64, threads: u64, thread: u64, seed: u64) -> Keys {
         let stream = match self {
@@ -252,9 +264,9 @@ impl Source {
                 next: thread,
                 step: threads,
             },
-            Self::Random => Stream::Random {
+            Self::Random(bound) => Stream::Random {
                 twister: Box::new(Twister::new(seed.wrapping_add(thread) as u32)),
-                bound: (count * threads) as u32,
+                bound: *bound,
             },
             Self::Zipfian(zipf) => Stream::Zipfian {
                 zipf: Arc::clone(zipf),
@@ -383,6 +395,11 @@ impl Values {
         Self { bytes, len }
     }
 
+    /// Bytes of each.
+    pub const fn size(&self) -> usize {
+        self.len
+    }
+
     /// The value of the key `number`.
     #[inline]
     pub fn of(&self, number: u64) -> &[u8] {
@@ -418,7 +435,7 @@ mod tests {
     #[test]
     fn random_keys_of_ten_million_are_63_percent_distinct() {
         let count = 1_000_000;
-        let mut keys = all(Source::Random.keys(count, 1, 0, 0));
+        let mut keys = all(Source::new(Order::Random, count).keys(count, 1, 0, 0));
         keys.sort_unstable();
         keys.dedup();
         assert!((631_000..633_500).contains(&keys.len()), "{}", keys.len());
@@ -454,8 +471,8 @@ mod tests {
 
     #[test]
     fn a_shuffled_stream_has_the_same_keys_in_another_order() {
-        let mut plain = all(Source::Random.keys(1000, 1, 0, 3));
-        let mut shuffled = all(Source::Random.keys(1000, 1, 0, 3).shuffled(3));
+        let mut plain = all(Source::Random(1000).keys(1000, 1, 0, 3));
+        let mut shuffled = all(Source::Random(1000).keys(1000, 1, 0, 3).shuffled(3));
         assert_ne!(plain, shuffled);
         plain.sort_unstable();
         shuffled.sort_unstable();

@@ -37,7 +37,7 @@ pub mod suite;
 pub mod target;
 pub mod threads;
 mod unfinished;
-mod words;
+pub mod words;
 pub mod workload;
 
 use azekura::error::{Error, Kind, Result};
@@ -54,33 +54,27 @@ use report::Output;
 #[derive(Subcommand)]
 enum Bench {
     /// Set, get, iterate and remove, phase by phase
-    Record(RecordArguments),
+    Record {
+        /// The engine to measure; `none` does nothing and measures the harness
+        #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+        engine: Engine,
+        #[command(flatten)]
+        plan: Plan,
+    },
     /// The time to open a store that was closed, and one whose writer was killed
-    Open(OpenArguments),
+    Open {
+        /// The engine to measure
+        #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+        engine: Engine,
+        #[command(flatten)]
+        plan: OpenPlan,
+    },
     /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
     Cache(CachePlan),
     /// Sets and gets over many connections to a server of memcached's protocol
     Memcache(Box<MemcacheArguments>),
     /// Put, update, get, delete and load large values, as a published benchmark did
     Object(Box<ObjectArguments>),
-}
-
-#[derive(Args)]
-struct RecordArguments {
-    /// The engine to measure; `none` does nothing and measures the harness
-    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
-    engine: Engine,
-    #[command(flatten)]
-    plan: Plan,
-}
-
-#[derive(Args)]
-struct OpenArguments {
-    /// The engine to measure
-    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
-    engine: Engine,
-    #[command(flatten)]
-    plan: OpenPlan,
 }
 
 #[derive(Args)]
@@ -114,13 +108,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let bench = Bench::from_arg_matches(matches)
         .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     match bench {
-        Bench::Record(RecordArguments { engine, plan }) => {
+        Bench::Record { engine, plan } => {
             engine.check(plan.durability)?;
             let mut output = Output::new(plan.json);
             engine.record(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()
         }
-        Bench::Open(OpenArguments { engine, plan }) => {
+        Bench::Open { engine, plan } => {
             let mut output = Output::new(plan.json);
             engine.opens(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()

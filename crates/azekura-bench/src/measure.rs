@@ -7,6 +7,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use azekura::error::{Error, Result};
@@ -17,6 +18,13 @@ use serde::{Deserialize, Serialize};
 pub fn cpu_seconds() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(now).unwrap_or_default().as_secs_f64()
+}
+
+/// The number after `name` and a colon, at the beginning of a line of what the kernel reports.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse().ok()
 }
 
 /// Resident memory of this process, in bytes.
@@ -42,17 +50,11 @@ impl Memory {
     }
 
     fn parse(status: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-            let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-            Some(kilobytes * 1024)
-        };
+        let bytes = |name| Some(field(status, name)? * 1024);
         Some(Self {
-            resident: field("VmRSS")?,
-            private: field("RssAnon")?,
-            peak: field("VmHWM")?,
+            resident: bytes("VmRSS")?,
+            private: bytes("RssAnon")?,
+            peak: bytes("VmHWM")?,
         })
     }
 }
@@ -60,22 +62,26 @@ impl Memory {
 /// What the kernel calls a sector in its statistics, whatever the device has.
 const SECTOR: u64 = 512;
 
-/// What the device under a store did so far, and what this process gave it to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What the device under a store did so far, or meanwhile, and what this process gave it to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Requests to read that it completed, for any process.
+    #[serde(rename = "device_reads")]
     pub reads: Option<u64>,
     /// Requests to write that it completed, for any process.
+    #[serde(rename = "device_writes")]
     pub writes: Option<u64>,
+    /// Bytes of the reads that it completed, for any process.
+    #[serde(rename = "device_bytes_read")]
+    pub bytes_read: Option<u64>,
+    /// Bytes of the writes that it completed, for any process.
+    #[serde(rename = "device_bytes_written")]
+    pub bytes_written: Option<u64>,
     /// Requests to make everything durable that it completed, for any process.
     pub syncs: Option<u64>,
-    /// Bytes of the reads that it completed, for any process.
-    pub read_bytes: Option<u64>,
-    /// Bytes of the writes that it completed, for any process.
-    pub written_bytes: Option<u64>,
     /// Bytes that this process wrote towards devices; a page that is changed through a map counts when it
     /// gets dirty.
-    pub bytes_written: Option<u64>,
+    pub process_bytes_written: Option<u64>,
 }
 
 impl Device {
@@ -97,11 +103,9 @@ impl Device {
             reads: field(0),
             writes: field(4),
             syncs: field(15),
-            read_bytes: field(2).map(|sectors| sectors * SECTOR),
-            written_bytes: field(6).map(|sectors| sectors * SECTOR),
-            bytes_written: io
-                .lines()
-                .find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok()),
+            bytes_read: field(2).map(|sectors| sectors * SECTOR),
+            bytes_written: field(6).map(|sectors| sectors * SECTOR),
+            process_bytes_written: self::field(io, "write_bytes"),
         }
     }
 
@@ -113,9 +117,9 @@ impl Device {
             reads: less(self.reads, before.reads),
             writes: less(self.writes, before.writes),
             syncs: less(self.syncs, before.syncs),
-            read_bytes: less(self.read_bytes, before.read_bytes),
-            written_bytes: less(self.written_bytes, before.written_bytes),
+            bytes_read: less(self.bytes_read, before.bytes_read),
             bytes_written: less(self.bytes_written, before.bytes_written),
+            process_bytes_written: less(self.process_bytes_written, before.process_bytes_written),
         }
     }
 }
@@ -143,6 +147,37 @@ impl Counters {
     }
 }
 
+/// Counts requests of a store, by many threads.
+#[derive(Debug, Default)]
+pub struct Counting([AtomicU64; 3]);
+
+impl Counting {
+    /// Counts a request to read.
+    pub fn read(&self) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request to write, and returns how many there were before.
+    pub fn write(&self) -> u64 {
+        self.0[1].fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a request to make everything durable.
+    pub fn sync(&self) {
+        self.0[2].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As of now.
+    pub fn counters(&self) -> Counters {
+        let [reads, writes, syncs] = [0, 1, 2].map(|of: usize| self.0[of].load(Ordering::Relaxed));
+        Counters {
+            reads,
+            writes,
+            syncs,
+        }
+    }
+}
+
 /// Calls of this process that read and write files, and the bytes that it moved from and to devices, as the kernel counts
 /// them for every process: some calls of the harness are among them (less than ten, and one for every 8 KiB of results).
 /// Accesses through a map and requests by a ring are no calls, and a sync is neither read nor write.
@@ -166,10 +201,7 @@ impl Calls {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok();
-            text.lines().find_map(value)
-        };
+        let field = |name| field(text, name);
         Some(Self {
             reads: field("syscr")?,
             writes: field("syscw")?,
@@ -315,9 +347,9 @@ mod tests {
             reads: Some(5),
             writes: Some(5),
             syncs: Some(5),
-            read_bytes: Some(5 * 512),
-            written_bytes: Some(0),
-            bytes_written: Some(8192),
+            bytes_read: Some(5 * 512),
+            bytes_written: Some(0),
+            process_bytes_written: Some(8192),
         };
         assert_eq!(now.since(before), expected);
         assert_eq!(Device::parse("", ""), Device::default());

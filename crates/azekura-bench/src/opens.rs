@@ -19,14 +19,17 @@ use std::time::Instant;
 use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
 use clap::Args;
+use serde::Serialize;
 
 use crate::forget::give_up_pages;
 use crate::generate::{Key, Keys, Source, Values};
 use crate::measure::{self, Device, Latency, Memory};
 use crate::phase::{Details, Open, Phase};
+use crate::plan::Order;
 use crate::report;
 use crate::target::{Setup, Target};
-use crate::words::between;
+use crate::unfinished;
+use crate::words::{between, fits, flags};
 
 /// Sets between two reports of the writer that is to be killed.
 const STRIDE: usize = 1 << 10;
@@ -34,10 +37,11 @@ const STRIDE: usize = 1 << 10;
 const VALUE_LEN: usize = 8;
 
 /// The flags of `open`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Serialize)]
 pub struct OpenPlan {
     /// Where the store is made; it must not exist
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub path: Option<PathBuf>,
     /// Sets that make the store, of random keys: 63 % of so many records
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -68,7 +72,7 @@ impl OpenPlan {
 
     /// The keys of every round.
     fn keys(&self) -> Keys {
-        Source::Random.keys(self.count, 1, 0, self.seed)
+        Source::new(Order::Random, self.count).keys(self.count, 1, 0, self.seed)
     }
 
     /// How many sets a writer of `round` reports at least before it is killed: in each round at another place.
@@ -96,14 +100,7 @@ pub fn run<T: Target>(
     if let Some(round) = plan.write {
         return write::<T>(plan, round);
     }
-    if path.exists() {
-        return Err(
-            Error::new(Kind::Invalid, "the store of this measurement is made new")
-                .at(&path)
-                .found("a file", "none")
-                .remedy("remove it or choose another path"),
-        );
-    }
+    fits(&path, "open", true)?;
     make::<T>(plan)?;
     for op in ["open", "open-cold", "open-killed"] {
         emit(opens::<T>(plan, engine, op)?)?;
@@ -162,18 +159,18 @@ fn write<T: Target>(plan: &OpenPlan, round: u64) -> Result<()> {
 /// Runs a writer of `round` and kills it amid its sets; returns how many it reported.
 fn kill_writer(plan: &OpenPlan, engine: &str, round: u64) -> Result<u64> {
     let failed = |error| Error::io("cannot run the writer", error);
-    let path = plan.setup(false).require_path()?.clone();
-    let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-        .args(["bench", "open", "--engine", engine, "--path"])
-        .arg(path)
-        .args(["--count", &plan.count.to_string()])
-        .args(["--repeat", &plan.repeat.to_string()])
-        .args(["--seed", &plan.seed.to_string()])
-        .args(["--write", &round.to_string()])
+    let write = Some(round);
+    let order = OpenPlan {
+        write,
+        ..plan.clone()
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command
+        .args(["bench", "open", "--engine", engine])
+        .args(flags(plan.path.as_deref(), &order))
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+        .stdout(Stdio::piped());
+    let (mut child, _listed) = unfinished::spawn(&mut command)?;
     let pipe = child.stdout.take().expect("the pipe was requested");
     let mut reported = 0;
     for line in BufReader::new(pipe).lines() {
@@ -246,7 +243,7 @@ fn opens<T: Target>(plan: &OpenPlan, engine: &str, op: &str) -> Result<Phase> {
     }
     bar.finish_and_clear();
     phase.cost.files(&path)?;
-    phase.cost.device(&Device::now(&path).since(idle));
+    phase.cost.device = Device::now(&path).since(idle);
     phase.ops_per_second = phase.count as f64 / phase.seconds.max(1e-9);
     phase.latency_us = opened.percentiles();
     phase.hits = Some(plan.repeat + verified);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forget::Forgot;
 use crate::measure::{self, Calls, Counters, Device, Memory, Percentiles};
-use crate::memcache::form::Protocol;
+use crate::memcache::Protocol;
 use crate::object::summary::Summary;
 use crate::plan::Order;
 
@@ -206,18 +206,9 @@ pub struct Cost {
     pub file_bytes: Option<u64>,
     /// Bytes these files take on the device.
     pub allocated_bytes: Option<u64>,
-    /// Requests to read that the store's device completed, for any process.
-    pub device_reads: Option<u64>,
-    /// Requests to write that it completed.
-    pub device_writes: Option<u64>,
-    /// Bytes of these reads.
-    pub device_bytes_read: Option<u64>,
-    /// Bytes of these writes.
-    pub device_bytes_written: Option<u64>,
-    /// Requests to make everything durable that it completed.
-    pub syncs: Option<u64>,
-    /// Bytes that this process wrote towards devices meanwhile.
-    pub process_bytes_written: Option<u64>,
+    /// What the store's device did.
+    #[serde(flatten)]
+    pub device: Device,
 }
 
 impl Cost {
@@ -230,22 +221,25 @@ impl Cost {
         }
     }
 
-    /// Fills in what the device did.
-    pub fn device(&mut self, did: &Device) {
-        self.device_reads = did.reads;
-        self.device_writes = did.writes;
-        self.device_bytes_read = did.read_bytes;
-        self.device_bytes_written = did.written_bytes;
-        self.syncs = did.syncs;
-        self.process_bytes_written = did.bytes_written;
-    }
-
     /// Fills in the size of the store's files.
     pub fn files(&mut self, path: &Path) -> Result<()> {
         let (size, allocated) = measure::file_bytes(path)?;
         (self.file_bytes, self.allocated_bytes) = (Some(size), Some(allocated));
         Ok(())
     }
+}
+
+/// Shows phases, as they are there, to the function that it is given.
+type Shown<'r> = dyn FnMut(Phase) -> Result<()> + 'r;
+
+/// The phases that `run` shows.
+pub fn collect(run: impl FnOnce(&mut Shown<'_>) -> Result<()>) -> Result<Vec<Phase>> {
+    let mut phases = Vec::new();
+    run(&mut |phase| {
+        phases.push(phase);
+        Ok(())
+    })?;
+    Ok(phases)
 }
 
 impl Phase {
@@ -281,6 +275,11 @@ impl Phase {
         }
     }
 
+    /// The published tool's figures, if it is one of `object` that has them.
+    pub fn summary(&self) -> Option<&Summary> {
+        self.object()?.summary.as_ref()
+    }
+
     /// The fields of `object`, if it is one of those.
     pub fn object(&self) -> Option<&Object> {
         match &self.details {
@@ -313,8 +312,11 @@ mod tests {
             digest: Some("00".into()),
             cost: Cost {
                 memory_bytes: Some(1),
-                device_writes: Some(3),
-                syncs: Some(4),
+                device: Device {
+                    writes: Some(3),
+                    syncs: Some(4),
+                    ..Device::default()
+                },
                 ..Cost::default()
             },
             details: Details::Record(Record {

@@ -4,16 +4,16 @@
 //! strange figure. `count` is per thread, as in Tkrzw's tool: `--count 1000000 --threads 10` are ten
 //! million operations. It does not know how a phase is run.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura_wire::durability;
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::words::{between, word};
+use crate::words::{between, flags};
 
 /// Most operations of all threads together: key numbers stay below 2^31, as in Tkrzw's tool.
 const OPERATIONS_MAX: u64 = (1 << 31) - 1;
@@ -76,10 +76,12 @@ impl Op {
 }
 
 /// The flags of `record`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Plan {
     /// Where the store is; made by a first phase `set`, otherwise it must exist
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub path: Option<PathBuf>,
     /// Operations per thread and phase
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -115,10 +117,19 @@ pub struct Plan {
     pub latency: bool,
     /// What an acknowledged write survives
     #[arg(long, value_parser = durability::parser(), default_value = "process", value_name = "LEVEL")]
+    #[serde(serialize_with = "durability_word")]
     pub durability: Durability,
     /// One JSON object per phase instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn durability_word<S: Serializer>(of: &Durability, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_str(durability::word(*of))
 }
 
 impl Plan {
@@ -129,27 +140,7 @@ impl Plan {
 
     /// The flags of this plan, for another process.
     pub fn flags(&self) -> Vec<OsString> {
-        let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
-        let mut flags: Vec<OsString> = Vec::new();
-        let mut add = |flag: &str, value: &dyn AsRef<OsStr>| {
-            flags.extend([flag.into(), value.as_ref().to_owned()]);
-        };
-        if let Some(path) = &self.path {
-            add("--path", path);
-        }
-        add("--count", &self.count.to_string());
-        add("--threads", &self.threads.to_string());
-        add("--order", &word(&self.order));
-        add("--ops", &ops.join(","));
-        add("--value-size", &self.value_size.to_string());
-        add("--batch", &self.batch.to_string());
-        add("--misses", &self.misses.to_string());
-        add("--seed", &self.seed.to_string());
-        add("--durability", &durability::word(self.durability));
-        for (flag, is_set) in [("--latency", self.latency), ("--json", self.json)] {
-            flags.extend(is_set.then(|| flag.into()));
-        }
-        flags
+        flags(self.path.as_deref(), self)
     }
 
     /// `Invalid` if the flags contradict each other.
@@ -165,13 +156,15 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use crate::words::read_flags;
 
     #[test]
     fn a_plan_comes_back_from_its_flags() {
         let words = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
-                    --value-size 9 --batch 3 --misses 50 --seed 4 --durability power --latency --json";
+                    --value-size 9 --batch 3 --misses 50 --seed 4 --latency --durability power --json";
         let flags = read_flags::<Plan>(words).unwrap().flags();
         let expected: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         assert_eq!(flags, expected);

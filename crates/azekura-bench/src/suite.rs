@@ -112,7 +112,7 @@ fn row<P: Args>(number: usize, line: &str, words: &[&str]) -> Result<Row<P>> {
 mod tests {
     use super::*;
     use crate::engines::Engine;
-    use crate::phase::Phase;
+    use crate::phase::{Phase, collect};
 
     fn asked_for(row: &Row<Plan>, what: &str) -> Option<f64> {
         let found = row.asked.iter().find(|(asked, _)| asked == what);
@@ -129,14 +129,7 @@ mod tests {
             json: true,
             ..plan.clone()
         };
-        let mut phases = Vec::new();
-        engine
-            .record(&plan, &mut |phase| {
-                phases.push(phase);
-                Ok(())
-            })
-            .unwrap();
-        phases
+        collect(|emit| engine.record(&plan, emit)).unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Promises: a thread that cannot be started is an error with a remedy, and threads that were started before it end. No
 //! thread of `together` works before all are prepared. It does not know what threads do.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::RwLock;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Instant;
 
@@ -53,24 +53,30 @@ pub(crate) fn together<W, T: Send, C>(
     finish: impl FnOnce() -> Result<()>,
     clock: impl Fn() -> C,
 ) -> Result<Together<T, C>> {
-    let (gate, prepare, work) = (&Gate::default(), &prepare, &work);
+    let (prepare, work) = (&prepare, &work);
+    // Threads that are prepared wait for the lock; they begin if it is true by then.
+    let gate = &RwLock::new(false);
+    let (ready, all_ready) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
+        let mut closed = gate.write().expect("no thread panics in a gate");
         let threads: Result<Vec<_>> = (0..count)
             .map(|thread| {
+                let ready = ready.clone();
                 start_in(scope, move || {
                     let prepared = prepare(thread);
-                    if gate.pass() {
-                        work(prepared?).map(Some)
-                    } else {
-                        Ok(None)
-                    }
+                    // All are waited for, unless one could not be started.
+                    let _ = ready.send(());
+                    let begins = *gate.read().expect("no thread panics in a gate");
+                    begins.then(|| work(prepared?)).transpose()
                 })
             })
             .collect();
-        let threads = threads.inspect_err(|_| gate.open(false))?;
-        gate.wait_for(count);
+        let threads = threads?;
+        drop(ready);
+        all_ready.iter().take(count as usize).for_each(drop);
         let (before, cpu, start) = (clock(), cpu_seconds(), Instant::now());
-        gate.open(true);
+        *closed = true;
+        drop(closed);
         let ended: Vec<Result<Option<T>>> = threads
             .into_iter()
             .map(|thread| thread.join().expect("a thread of a phase does not panic"))
@@ -85,51 +91,4 @@ pub(crate) fn together<W, T: Send, C>(
             clock: (before, clock()),
         })
     })
-}
-
-/// Threads wait here until all are ready, so that a clock can start between.
-#[derive(Debug, Default)]
-struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    ready: u64,
-    /// Whether to begin, once that is decided.
-    begins: Option<bool>,
-}
-
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics in a gate")
-    }
-
-    /// A thread is ready: waits until all are, and returns whether it is to begin.
-    fn pass(&self) -> bool {
-        let mut state = self.state();
-        state.ready += 1;
-        self.changed.notify_all();
-        loop {
-            if let Some(begins) = state.begins {
-                return begins;
-            }
-            state = self.changed.wait(state).expect("no thread panics here");
-        }
-    }
-
-    /// Waits until so many threads are ready.
-    fn wait_for(&self, count: u64) {
-        let mut state = self.state();
-        while state.ready < count {
-            state = self.changed.wait(state).expect("no thread panics here");
-        }
-    }
-
-    /// Has the threads begin, or end.
-    fn open(&self, begins: bool) {
-        self.state().begins = Some(begins);
-        self.changed.notify_all();
-    }
 }

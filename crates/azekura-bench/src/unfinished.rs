@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use azekura::error::{Error, Result};
@@ -89,6 +90,13 @@ fn remove(path: &Path) -> std::io::Result<()> {
     done
 }
 
+/// A name that no other file of this process has, nor of another that runs.
+pub(crate) fn fresh_name(of: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("azekura-{of}-{}-{number}", std::process::id())
+}
+
 /// A file or folder that goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unfinished(PathBuf);
@@ -98,6 +106,13 @@ impl Unfinished {
     pub(crate) fn at(path: &Path) -> Result<Self> {
         started()?.paths.push(path.to_path_buf());
         Ok(Self(path.to_path_buf()))
+    }
+
+    /// A new folder at `path`.
+    pub(crate) fn folder(path: &Path) -> Result<Self> {
+        let failed = |error| Error::io("cannot make a folder", error).at(path);
+        fs::create_dir(path).map_err(failed)?;
+        Self::at(path)
     }
 
     /// Where it is.

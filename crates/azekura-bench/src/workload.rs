@@ -7,17 +7,16 @@
 //!
 //! Values read are compared with what was written: a difference ends the run with `Corrupted`.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
 use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
-use crate::generate::{Choice, Key, Keys, Source, Values, Zipf, fold};
+use crate::generate::{Choice, Key, Keys, Source, Values, fold};
 use crate::measure::{Device, Latency, Memory, Percentiles};
 use crate::phase::{Details, Phase, Record};
-use crate::plan::{Op, Order, Plan};
+use crate::plan::{Op, Plan};
 use crate::report;
 use crate::target::{Setup, Target};
 use crate::threads::together;
@@ -70,7 +69,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
         }
         if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
             phase.cost.files(path)?;
-            phase.cost.device(&device().since(idle));
+            phase.cost.device = device().since(idle);
         }
         let mut details = Record {
             order: plan.order,
@@ -126,12 +125,7 @@ fn check_place(plan: &Plan) -> Result<()> {
 }
 
 fn source(plan: &Plan) -> Source {
-    match plan.order {
-        Order::Sequential => Source::Sequential,
-        Order::Random => Source::Random,
-        Order::Shuffled => Source::Shuffled,
-        Order::Zipfian => Source::Zipfian(Arc::new(Zipf::new(plan.operations()))),
-    }
+    Source::new(plan.order, plan.operations())
 }
 
 /// What one thread found.
@@ -421,6 +415,7 @@ mod tests {
     use crate::engines::Engine;
     use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::memory::StdHash;
+    use crate::phase::collect;
     use crate::words::read_flags;
 
     fn plan(flags: &str) -> Plan {
@@ -428,13 +423,7 @@ mod tests {
     }
 
     fn phases<T: Target>(plan: &Plan) -> Vec<Phase> {
-        let mut phases = Vec::new();
-        record::<T>(plan, &mut |phase| {
-            phases.push(phase);
-            Ok(())
-        })
-        .unwrap();
-        phases
+        collect(|emit| record::<T>(plan, emit)).unwrap()
     }
 
     const ALL: &str = "--json --ops set,get,get-shuffled,get-value,iterate,remove";

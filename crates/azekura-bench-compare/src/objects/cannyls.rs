@@ -12,13 +12,12 @@
 //! published figures contain: for 100 us, then every 50.
 
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::error::Result;
-use azekura_bench::measure::Counters;
+use azekura_bench::measure::{Counters, Counting};
 use azekura_bench::object::store::{Draft, Found, Objects, Setup};
 use azekura_bench::phase::Class;
 use cannyls::block::BlockSize;
@@ -29,47 +28,29 @@ use cannyls::nvm::{FileNvm, NonVolatileMemory};
 use cannyls::storage::{Storage, StorageBuilder};
 use futures::{Async, Future};
 
-use crate::rivals::failed;
+use crate::rivals::Called as _;
 
 /// Changes between two syncs of the journal, by default.
 const INTERVAL: usize = 4096;
 /// An id that no workload has: its keys are text.
 const NOBODY: u128 = 0;
 
-/// What was asked of the file; each a relaxed sum.
-#[derive(Default)]
-struct Asked {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    syncs: AtomicU64,
-}
-
-impl Asked {
-    fn counters(&self) -> Counters {
-        Counters {
-            reads: self.reads.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            syncs: self.syncs.load(Ordering::Relaxed),
-        }
-    }
-}
-
 /// Its file, counted; the parts it is split into count together.
 struct Counted {
     file: FileNvm,
-    asked: Arc<Asked>,
+    asked: Arc<Counting>,
 }
 
 impl Read for Counted {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        self.asked.reads.fetch_add(1, Ordering::Relaxed);
+        self.asked.read();
         self.file.read(buf)
     }
 }
 
 impl Write for Counted {
     fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-        self.asked.writes.fetch_add(1, Ordering::Relaxed);
+        self.asked.write();
         self.file.write(buf)
     }
     fn flush(&mut self) -> std::io::Result<()> {
@@ -85,7 +66,7 @@ impl Seek for Counted {
 
 impl NonVolatileMemory for Counted {
     fn sync(&mut self) -> cannyls::Result<()> {
-        self.asked.syncs.fetch_add(1, Ordering::Relaxed);
+        self.asked.sync();
         self.file.sync()
     }
     fn position(&self) -> u64 {
@@ -108,14 +89,14 @@ impl NonVolatileMemory for Counted {
 type Direct = Storage<Counted>;
 
 /// The class, what opens the storage, and what is counted of it.
-type Ready<F> = (Class, F, Arc<Asked>);
+type Ready<F> = (Class, F, Arc<Counting>);
 
 fn storage(setup: &Setup) -> Result<Ready<impl FnOnce() -> cannyls::Result<Direct> + use<>>> {
     let path = setup.require_path()?.clone();
     let class = setup.require_class("cannyls", &[Class::Buffered, Class::Power])?;
     let (create, capacity) = (setup.create, setup.capacity);
     let interval = if class == Class::Power { 0 } else { INTERVAL };
-    let asked = Arc::<Asked>::default();
+    let asked = Arc::<Counting>::default();
     let counted = Arc::clone(&asked);
     let opened = move || {
         let asked = counted;
@@ -134,14 +115,14 @@ fn storage(setup: &Setup) -> Result<Ready<impl FnOnce() -> cannyls::Result<Direc
 
 struct Cannyls {
     storage: Mutex<Direct>,
-    asked: Arc<Asked>,
+    asked: Arc<Counting>,
     class: Class,
 }
 
 /// Opens or makes a storage, to be called directly.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     let (class, opened, asked) = storage(setup)?;
-    let storage = Mutex::new(opened().map_err(|error| failed("open", error))?);
+    let storage = Mutex::new(opened().or_failed("open")?);
     Ok(Box::new(Cannyls {
         storage,
         asked,
@@ -155,11 +136,11 @@ struct Drafted<'s>(&'s Cannyls, LumpData);
 impl Draft for Drafted<'_> {
     fn fill(&mut self, from: &mut dyn Read) -> Result<()> {
         let filled = from.read_exact(self.1.as_bytes_mut());
-        filled.map_err(|error| failed("fill", error))
+        filled.or_failed("fill")
     }
     fn put(self: Box<Self>, id: u128) -> Result<Option<bool>> {
         let new = self.0.storage().put(&LumpId::new(id), &self.1);
-        Ok(Some(!new.map_err(|error| failed("put", error))?))
+        Ok(Some(!new.or_failed("put")?))
     }
 }
 
@@ -175,27 +156,27 @@ impl Objects for Cannyls {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
         let mut storage = self.storage();
         let data = storage.allocate_lump_data_with_bytes(value);
-        let data = data.map_err(|error| failed("allocate", error))?;
+        let data = data.or_failed("allocate")?;
         let new = storage.put(&LumpId::new(id), &data);
-        Ok(Some(!new.map_err(|error| failed("put", error))?))
+        Ok(Some(!new.or_failed("put")?))
     }
     fn draft(&self, len: u64) -> Result<Option<Box<dyn Draft + '_>>> {
         let data = self.storage().allocate_lump_data(len as usize);
-        let data = data.map_err(|error| failed("allocate", error))?;
+        let data = data.or_failed("allocate")?;
         Ok(Some(Box::new(Drafted(self, data))))
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
         let found = self.storage().get(&LumpId::new(id));
-        let found = found.map_err(|error| failed("get", error))?;
+        let found = found.or_failed("get")?;
         Ok(found.map(|data| Box::new(data) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
         let removed = self.storage().delete(&LumpId::new(id));
-        removed.map(Some).map_err(|error| failed("delete", error))
+        removed.map(Some).or_failed("delete")
     }
     fn sync(&self) -> Result<()> {
         let synced = self.storage().journal_sync();
-        synced.map_err(|error| failed("sync", error))
+        synced.or_failed("sync")
     }
     fn durability(&self) -> Class {
         self.class
@@ -209,7 +190,7 @@ struct Queued {
     /// In a lock, since its completion is not for many threads.
     device: Mutex<Device>,
     handle: DeviceHandle,
-    asked: Arc<Asked>,
+    asked: Arc<Counting>,
     class: Class,
 }
 
@@ -239,7 +220,7 @@ fn wait<F: Future<Error = cannyls::Error>>(mut answer: F, what: &str) -> Result<
     const PAUSE: Duration = Duration::from_micros(50);
     let start = Instant::now();
     loop {
-        match answer.poll().map_err(|error| failed(what, error))? {
+        match answer.poll().or_failed(what)? {
             Async::Ready(found) => return Ok(found),
             Async::NotReady if start.elapsed() < AT_ONCE => thread::yield_now(),
             Async::NotReady => thread::sleep(PAUSE),
@@ -250,7 +231,7 @@ fn wait<F: Future<Error = cannyls::Error>>(mut answer: F, what: &str) -> Result<
 impl Objects for Queued {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
         let data = self.handle.allocate_lump_data_with_bytes(value);
-        let data = data.map_err(|error| failed("allocate", error))?;
+        let data = data.or_failed("allocate")?;
         let new = wait(self.handle.request().put(LumpId::new(id), data), "put")?;
         Ok(Some(!new))
     }

@@ -13,7 +13,7 @@ use fjall::{
 };
 
 use super::key;
-use crate::rivals::failed;
+use crate::rivals::Called as _;
 
 const BLOB_FILE_SIZE: u64 = 256 << 20;
 
@@ -30,16 +30,14 @@ pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     let db = Database::builder(path)
         .journal_compression(CompressionType::None)
         .open();
-    let db = db.map_err(|error| failed("open", error))?;
+    let db = db.or_failed("open")?;
     let values = || {
         KvSeparationOptions::default()
             .compression(CompressionType::None)
             .file_target_size(BLOB_FILE_SIZE)
     };
     let options = || KeyspaceCreateOptions::default().with_kv_separation(Some(values()));
-    let objects = db
-        .keyspace("objects", options)
-        .map_err(|error| failed("open", error))?;
+    let objects = db.keyspace("objects", options).or_failed("open")?;
     Ok(Box::new(Fjall { db, objects, class }))
 }
 
@@ -54,28 +52,19 @@ impl Fjall {
 
 impl Objects for Fjall {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
-        self.objects
-            .insert(key(id), value)
-            .map_err(|error| failed("insert", error))?;
+        self.objects.insert(key(id), value).or_failed("insert")?;
         self.changed()
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
-        let found = self
-            .objects
-            .get(key(id))
-            .map_err(|error| failed("get", error))?;
+        let found = self.objects.get(key(id)).or_failed("get")?;
         Ok(found.map(|value| Box::new(value) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
-        self.objects
-            .remove(key(id))
-            .map_err(|error| failed("remove", error))?;
+        self.objects.remove(key(id)).or_failed("remove")?;
         self.changed()
     }
     fn sync(&self) -> Result<()> {
-        self.db
-            .persist(PersistMode::SyncData)
-            .map_err(|error| failed("persist", error))
+        self.db.persist(PersistMode::SyncData).or_failed("persist")
     }
     fn durability(&self) -> Class {
         self.class

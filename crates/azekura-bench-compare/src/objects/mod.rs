@@ -30,6 +30,7 @@ use azekura_bench::object::suite;
 use azekura_bench::object::{phases, show};
 use azekura_bench::phase::Class;
 use azekura_bench::report::line;
+use azekura_bench::words::word;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::machine;
@@ -101,8 +102,7 @@ impl Rival {
 
     /// The word in flags and results.
     fn word(self) -> String {
-        let value = self.to_possible_value().expect("no rival is hidden");
-        value.get_name().to_owned()
+        word(&self)
     }
 }
 
@@ -172,35 +172,21 @@ fn key(id: u128) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
-    use azekura_bench::phase::Phase;
-    use clap::Parser;
+    use azekura_bench::phase::{Phase, collect};
+    use azekura_bench::words::read_flags;
 
     use super::*;
-
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        plan: ObjectPlan,
-    }
 
     fn tiny(rival: Rival, class: Class, flags: &str) -> Vec<Phase> {
         let folder = tempfile::tempdir().unwrap();
         let flags = format!("--json --count 40 --sample 30 {flags}");
-        let plan = Line::try_parse_from(flags.split_whitespace()).unwrap().plan;
-        let path = Some(folder.path().join("store"));
         let plan = ObjectPlan {
-            path,
+            path: Some(folder.path().join("store")),
             durability: class,
-            ..plan
+            ..read_flags(&flags).unwrap()
         };
-        let mut found = Vec::new();
-        phases::run(&rival.word(), rival.row().0, &plan, &mut |phase| {
-            found.push(phase);
-            Ok(())
-        })
-        .unwrap_or_else(|error| panic!("{} {class}: {error}", rival.word()));
-        found
+        collect(|emit| phases::run(&rival.word(), rival.row().0, &plan, emit))
+            .unwrap_or_else(|error| panic!("{} {class}: {error}", rival.word()))
     }
 
     #[test]
@@ -215,18 +201,13 @@ mod tests {
                     assert_eq!(found[2].hits, Some(30), "{what}");
                     for phase in &found {
                         assert_eq!(phase.durability, Some(class), "{what}");
-                        let errors = phase
-                            .object()
-                            .unwrap()
-                            .summary
-                            .as_ref()
-                            .map_or(0, |summary| summary.errors);
+                        let errors = phase.summary().map_or(0, |summary| summary.errors);
                         assert_eq!(errors, 0, "{what}");
                         assert!(phase.cost.file_bytes.is_some(), "{what}");
                         assert!(phase.object().unwrap().calls.is_some(), "{what}");
                     }
                     let told = |phase: &Phase| {
-                        let existence = phase.object().unwrap().summary.as_ref().unwrap().existence;
+                        let existence = phase.summary().unwrap().existence;
                         (existence.exists, existence.absents)
                     };
                     assert!([(0, 0), (0, 40)].contains(&told(&found[0])), "{what}");

@@ -12,7 +12,7 @@ use azekura_bench::phase::Class;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::key;
-use crate::rivals::failed;
+use crate::rivals::Called as _;
 
 struct Sqlite {
     connection: Mutex<Connection>,
@@ -28,13 +28,13 @@ pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     } else {
         "NORMAL"
     };
-    let connection = Connection::open(path).map_err(|error| failed("open", error))?;
+    let connection = Connection::open(path).or_failed("open")?;
     let prepared = connection.execute_batch(&format!(
         "PRAGMA page_size = 65536; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; \
          PRAGMA mmap_size = 0; \
          CREATE TABLE IF NOT EXISTS objects (id BLOB PRIMARY KEY, value BLOB NOT NULL)"
     ));
-    prepared.map_err(|error| failed("open", error))?;
+    prepared.or_failed("open")?;
     Ok(Box::new(Sqlite {
         connection: Mutex::new(connection),
         class,
@@ -52,7 +52,7 @@ impl Objects for Sqlite {
         let connection = self.connection();
         let statement = connection.prepare_cached("REPLACE INTO objects VALUES (?1, ?2)");
         let done = statement.and_then(|mut statement| statement.execute((key(id), value)));
-        done.map(|_| None).map_err(|error| failed("put", error))
+        done.map(|_| None).or_failed("put")
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
         let connection = self.connection();
@@ -62,23 +62,21 @@ impl Objects for Sqlite {
                 .query_row([key(id)], |row| row.get::<_, Vec<u8>>(0))
                 .optional()
         });
-        let found = found.map_err(|error| failed("get", error))?;
+        let found = found.or_failed("get")?;
         Ok(found.map(|value| Box::new(value) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
         let connection = self.connection();
         let statement = connection.prepare_cached("DELETE FROM objects WHERE id = ?1");
         let removed = statement.and_then(|mut statement| statement.execute([key(id)]));
-        removed
-            .map(|rows| Some(rows > 0))
-            .map_err(|error| failed("delete", error))
+        removed.map(|rows| Some(rows > 0)).or_failed("delete")
     }
     fn sync(&self) -> Result<()> {
         // A checkpoint syncs the log, copies it to the file, and syncs that.
         let done = self
             .connection()
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
-        done.map_err(|error| failed("checkpoint", error))
+        done.or_failed("checkpoint")
     }
     fn durability(&self) -> Class {
         self.class

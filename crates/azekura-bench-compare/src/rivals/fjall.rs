@@ -9,7 +9,7 @@ use azekura::error::Result;
 use azekura_bench::target::{Setup, Target, copy_found};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::failed;
+use super::Called as _;
 
 /// An open database and its one keyspace.
 pub(crate) struct Fjall {
@@ -35,12 +35,10 @@ impl Target for Fjall {
 
     fn open(setup: &Setup) -> Result<Self> {
         let path = setup.require_path()?;
-        let db = Database::builder(path)
-            .open()
-            .map_err(|error| failed("open", error))?;
+        let db = Database::builder(path).open().or_failed("open")?;
         let records = db
             .keyspace("records", KeyspaceCreateOptions::default)
-            .map_err(|error| failed("open", error))?;
+            .or_failed("open")?;
         Ok(Self {
             db,
             records,
@@ -51,27 +49,18 @@ impl Target for Fjall {
         self.sync(Durability::Process)
     }
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.records
-            .insert(key, value)
-            .map_err(|error| failed("insert", error))?;
+        self.records.insert(key, value).or_failed("insert")?;
         self.written()
     }
     fn has(&self, key: &[u8]) -> Result<bool> {
-        self.records
-            .contains_key(key)
-            .map_err(|error| failed("get", error))
+        self.records.contains_key(key).or_failed("get")
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = self
-            .records
-            .get(key)
-            .map_err(|error| failed("get", error))?;
+        let found = self.records.get(key).or_failed("get")?;
         Ok(copy_found(found.as_deref(), value))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.records
-            .remove(key)
-            .map_err(|error| failed("remove", error))?;
+        self.records.remove(key).or_failed("remove")?;
         self.written()?;
         Ok(true)
     }
@@ -80,7 +69,7 @@ impl Target for Fjall {
         for &(key, value) in records {
             batch.insert(&self.records, key, value);
         }
-        batch.commit().map_err(|error| failed("commit", error))?;
+        batch.commit().or_failed("commit")?;
         self.written()
     }
     fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
@@ -88,7 +77,7 @@ impl Target for Fjall {
         for &key in keys {
             batch.remove(&self.records, key);
         }
-        batch.commit().map_err(|error| failed("commit", error))?;
+        batch.commit().or_failed("commit")?;
         self.written()?;
         Ok(keys.len() as u64)
     }
@@ -97,7 +86,7 @@ impl Target for Fjall {
     }
     fn jump(&self, (): &mut (), key: &[u8], visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
         if let Some(found) = self.records.range(key..).next() {
-            let (key, value) = found.into_inner().map_err(|error| failed("jump", error))?;
+            let (key, value) = found.into_inner().or_failed("jump")?;
             visit(&key, &value);
         }
         Ok(())
@@ -107,8 +96,6 @@ impl Target for Fjall {
             Durability::Process => PersistMode::Buffer,
             Durability::Power => PersistMode::SyncAll,
         };
-        self.db
-            .persist(mode)
-            .map_err(|error| failed("persist", error))
+        self.db.persist(mode).or_failed("persist")
     }
 }

@@ -6,13 +6,15 @@
 
 #![expect(unsafe_code, reason = "a memory-mapped file is opened")]
 
+use std::path::Path;
+
 use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura_bench::target::{Setup, Target, copy_found};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 
-use super::failed;
+use super::Called as _;
 
 /// Addresses reserved; the file grows as it is used.
 const MAP_SIZE: usize = 1 << 37;
@@ -34,21 +36,37 @@ pub(crate) fn version() -> String {
 }
 
 impl Lmdb {
+    /// Opens or makes an environment of so many addresses, whose commits are synchronised or not.
+    pub(crate) fn at(path: &Path, map_size: usize, syncs: bool) -> Result<Self> {
+        std::fs::create_dir_all(path).or_failed("create")?;
+        let mut flags = EnvFlags::NO_READ_AHEAD;
+        flags.set(EnvFlags::NO_SYNC, !syncs);
+        let mut options = EnvOpenOptions::new();
+        options.map_size(map_size).max_readers(READERS);
+        // SAFETY: the folder is this run's own, so nobody else changes the mapped file; what the
+        // flags give up (loss of power) is what the plan asked to give up.
+        let env = unsafe { options.flags(flags).open(path) };
+        let env = env.or_failed("open")?;
+        let mut txn = env.write_txn().or_failed("begin")?;
+        let records = env.create_database(&mut txn, None).or_failed("open")?;
+        txn.commit().or_failed("commit")?;
+        Ok(Self { env, records })
+    }
+
+    /// Copies a value.
+    pub(crate) fn copy(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.reading(|txn| Ok(self.records.get(txn, key)?.map(<[u8]>::to_vec)))
+    }
+
     fn reading<R>(&self, read: impl FnOnce(&RoTxn<'_>) -> heed::Result<R>) -> Result<R> {
-        let txn = self
-            .env
-            .read_txn()
-            .map_err(|error| failed("begin", error))?;
-        read(&txn).map_err(|error| failed("read", error))
+        let txn = self.env.read_txn().or_failed("begin")?;
+        read(&txn).or_failed("read")
     }
 
     fn writing<R>(&self, write: impl FnOnce(&mut heed::RwTxn<'_>) -> heed::Result<R>) -> Result<R> {
-        let mut txn = self
-            .env
-            .write_txn()
-            .map_err(|error| failed("begin", error))?;
-        let answer = write(&mut txn).map_err(|error| failed("write", error))?;
-        txn.commit().map_err(|error| failed("commit", error))?;
+        let mut txn = self.env.write_txn().or_failed("begin")?;
+        let answer = write(&mut txn).or_failed("write")?;
+        txn.commit().or_failed("commit")?;
         Ok(answer)
     }
 }
@@ -59,24 +77,8 @@ impl Target for Lmdb {
     type Position<'t> = RoTxn<'t, WithTls>;
 
     fn open(setup: &Setup) -> Result<Self> {
-        let path = setup.require_path()?;
-        std::fs::create_dir_all(path).map_err(|error| failed("create", error))?;
-        let mut flags = EnvFlags::NO_READ_AHEAD;
-        if setup.durability == Durability::Process {
-            flags |= EnvFlags::NO_SYNC;
-        }
-        let mut options = EnvOpenOptions::new();
-        options.map_size(MAP_SIZE).max_readers(READERS);
-        // SAFETY: the folder is this run's own, so nobody else changes the mapped file; what the
-        // flags give up (loss of power) is what the plan asked to give up.
-        let env = unsafe { options.flags(flags).open(path) };
-        let env = env.map_err(|error| failed("open", error))?;
-        let mut txn = env.write_txn().map_err(|error| failed("begin", error))?;
-        let records = env
-            .create_database(&mut txn, None)
-            .map_err(|error| failed("open", error))?;
-        txn.commit().map_err(|error| failed("commit", error))?;
-        Ok(Self { env, records })
+        let syncs = setup.durability == Durability::Power;
+        Self::at(setup.require_path()?, MAP_SIZE, syncs)
     }
     fn close(self) -> Result<()> {
         self.env.prepare_for_closing().wait();
@@ -125,7 +127,7 @@ impl Target for Lmdb {
         })
     }
     fn position(&self) -> Result<RoTxn<'_, WithTls>> {
-        self.env.read_txn().map_err(|error| failed("begin", error))
+        self.env.read_txn().or_failed("begin")
     }
     fn jump(
         &self,
@@ -134,7 +136,7 @@ impl Target for Lmdb {
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let found = self.records.get_greater_than_or_equal_to(txn, key);
-        if let Some((key, value)) = found.map_err(|error| failed("jump", error))? {
+        if let Some((key, value)) = found.or_failed("jump")? {
             visit(key, value);
         }
         Ok(())
@@ -142,7 +144,7 @@ impl Target for Lmdb {
     fn sync(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Process => Ok(()),
-            Durability::Power => self.env.force_sync().map_err(|error| failed("sync", error)),
+            Durability::Power => self.env.force_sync().or_failed("sync"),
         }
     }
 }

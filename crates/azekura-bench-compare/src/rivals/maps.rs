@@ -6,7 +6,7 @@
 //! batched calls, so batches are single calls; and a jump is a lookup but in the ordered one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock};
 
 use azekura::engine::Durability;
 use azekura::error::Result;
@@ -84,85 +84,38 @@ impl<M: Map> Target for InMemory<M> {
     }
 }
 
-/// What is needed of a map for one thread.
-pub(crate) trait Alone: Default + Send + Sync {
-    /// The rival's word.
-    const NAME: &'static str;
-    /// Stores a record.
-    fn insert(&mut self, key: Bytes, value: Bytes);
-    /// Looks a record up.
-    fn get(&self, key: &[u8]) -> Option<&Bytes>;
-    /// Takes a record out.
-    fn remove(&mut self, key: &[u8]) -> Option<Bytes>;
-    /// How many records there are.
-    fn len(&self) -> usize;
-}
+/// A map of the standard library behind its reader-writer lock.
+macro_rules! locked {
+    ($name:ident, $map:ty, $word:literal) => {
+        #[derive(Default)]
+        pub(crate) struct $name(RwLock<$map>);
 
-/// The calls of [`Alone`], which are the map's own.
-macro_rules! alone {
-    ($map:ty, $name:literal) => {
-        impl Alone for $map {
-            const NAME: &'static str = $name;
+        impl Map for $name {
+            const NAME: &'static str = $word;
+
             #[inline]
-            fn insert(&mut self, key: Bytes, value: Bytes) {
-                self.insert(key, value);
+            fn put(&self, key: &[u8], value: &[u8]) {
+                let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                map.insert(key.into(), value.into());
             }
             #[inline]
-            fn get(&self, key: &[u8]) -> Option<&Bytes> {
-                self.get(key)
+            fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
+                let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+                visit(map.get(key).map(|value| &**value))
             }
             #[inline]
-            fn remove(&mut self, key: &[u8]) -> Option<Bytes> {
-                self.remove(key)
+            fn remove(&self, key: &[u8]) -> bool {
+                let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                map.remove(key).is_some()
             }
             fn len(&self) -> usize {
-                self.len()
+                self.0.read().unwrap_or_else(PoisonError::into_inner).len()
             }
         }
     };
 }
-alone!(HashMap<Bytes, Bytes, RandomState>, "std");
-alone!(BTreeMap<Bytes, Bytes>, "std-btree");
-
-/// A map of the standard library behind its reader-writer lock.
-#[derive(Default)]
-pub(crate) struct Locked<M>(RwLock<M>);
-
-/// Its hash map.
-pub(crate) type Std = Locked<HashMap<Bytes, Bytes, RandomState>>;
-/// Its ordered map.
-pub(crate) type StdBtree = Locked<BTreeMap<Bytes, Bytes>>;
-
-impl<M: Alone> Locked<M> {
-    #[inline]
-    fn read(&self) -> RwLockReadGuard<'_, M> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-    #[inline]
-    fn write(&self) -> RwLockWriteGuard<'_, M> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<M: Alone> Map for Locked<M> {
-    const NAME: &'static str = M::NAME;
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) {
-        self.write().insert(key.into(), value.into());
-    }
-    #[inline]
-    fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
-        visit(self.read().get(key).map(|value| &**value))
-    }
-    #[inline]
-    fn remove(&self, key: &[u8]) -> bool {
-        self.write().remove(key).is_some()
-    }
-    fn len(&self) -> usize {
-        self.read().len()
-    }
-}
+locked!(Std, HashMap<Bytes, Bytes, RandomState>, "std");
+locked!(StdBtree, BTreeMap<Bytes, Bytes>, "std-btree");
 
 /// `DashMap`: hash tables behind sharded locks.
 #[cfg(feature = "dashmap")]

@@ -7,7 +7,7 @@
 #[cfg(feature = "fjall")]
 mod fjall;
 #[cfg(feature = "lmdb")]
-mod lmdb;
+pub(crate) mod lmdb;
 mod maps;
 #[cfg(feature = "redb")]
 mod redb;
@@ -22,6 +22,8 @@ use azekura_bench::engines::{hash::Hash, none::Nothing};
 use azekura_bench::phase::Phase;
 use azekura_bench::plan::Plan;
 use azekura_bench::suite::Suite;
+use azekura_bench::target::Target;
+use azekura_bench::words::word;
 use azekura_bench::workload::record;
 use clap::ValueEnum;
 
@@ -94,8 +96,7 @@ pub(crate) enum Rival {
 impl Rival {
     /// The word in flags.
     pub(crate) fn word(self) -> String {
-        let value = self.to_possible_value().expect("no rival is skipped");
-        value.get_name().to_owned()
+        word(&self)
     }
 
     /// Runs the phases of `plan` in this process.
@@ -109,86 +110,59 @@ impl Rival {
 
     /// Its properties. The one place that distinguishes rivals.
     pub(crate) fn row(self) -> Row {
+        let ours = || locked("azekura");
         match self {
-            Self::Azekura => Row {
-                has_file: true,
-                ..Row::ours(record::<Hash>)
-            },
-            Self::AzekuraTiny => Row::ours(record::<Tiny>),
-            Self::AzekuraBaby => Row::ours(record::<Baby>),
-            Self::AzekuraCache => Row::ours(record::<Cache>),
-            Self::AzekuraStdHash => Row::ours(record::<StdHash>),
-            Self::AzekuraStdTree => Row::ours(record::<StdTree>),
+            Self::Azekura => Row::of::<Hash>(ours()),
+            Self::AzekuraTiny => Row::of::<Tiny>(ours()),
+            Self::AzekuraBaby => Row::of::<Baby>(ours()),
+            Self::AzekuraCache => Row::of::<Cache>(ours()),
+            Self::AzekuraStdHash => Row::of::<StdHash>(ours()),
+            Self::AzekuraStdTree => Row::of::<StdTree>(ours()),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash => Row {
-                batches: false,
-                ..Row::of_file(record::<Tkrzw<{ class::HASH }>>, tkrzw::version())
-            },
+            Self::TkrzwHash => Row::tkrzw::<{ class::HASH }>(Self::Azekura, Suite::Asked),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwTiny => Row::of_tkrzw(
-                record::<Tkrzw<{ class::TINY }>>,
-                Self::AzekuraTiny,
-                Suite::Tiny,
-            ),
+            Self::TkrzwTiny => Row::tkrzw::<{ class::TINY }>(Self::AzekuraTiny, Suite::Tiny),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwBaby => Row::of_tkrzw(
-                record::<Tkrzw<{ class::BABY }>>,
-                Self::AzekuraBaby,
-                Suite::Baby,
-            ),
+            Self::TkrzwBaby => Row::tkrzw::<{ class::BABY }>(Self::AzekuraBaby, Suite::Baby),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwCache => Row::of_tkrzw(
-                record::<Tkrzw<{ class::CACHE }>>,
-                Self::AzekuraCache,
-                Suite::Cache,
-            ),
+            Self::TkrzwCache => Row::tkrzw::<{ class::CACHE }>(Self::AzekuraCache, Suite::Cache),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdHash => Row::of_tkrzw(
-                record::<Tkrzw<{ class::STD_HASH }>>,
-                Self::AzekuraStdHash,
-                Suite::Std,
-            ),
+            Self::TkrzwStdHash => {
+                Row::tkrzw::<{ class::STD_HASH }>(Self::AzekuraStdHash, Suite::Std)
+            }
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdTree => Row::of_tkrzw(
-                record::<Tkrzw<{ class::STD_TREE }>>,
-                Self::AzekuraStdTree,
-                Suite::Std,
-            ),
+            Self::TkrzwStdTree => {
+                Row::tkrzw::<{ class::STD_TREE }>(Self::AzekuraStdTree, Suite::Std)
+            }
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Row {
                 counts_removals: false,
-                ..Row::of_file(
-                    record::<rocksdb::RocksDb>,
-                    format!("rocksdb {}", env!("ROCKSDB_VERSION")),
-                )
+                ..Row::of::<rocksdb::RocksDb>(format!("rocksdb {}", env!("ROCKSDB_VERSION")))
             },
             #[cfg(feature = "lmdb")]
-            Self::Lmdb => Row::of_file(record::<lmdb::Lmdb>, lmdb::version()),
+            Self::Lmdb => Row::of::<lmdb::Lmdb>(lmdb::version()),
             #[cfg(feature = "redb")]
-            Self::Redb => Row::of_file(record::<redb::Redb>, locked("redb")),
+            Self::Redb => Row::of::<redb::Redb>(locked("redb")),
             #[cfg(feature = "fjall")]
             Self::Fjall => Row {
                 counts_removals: false,
-                ..Row::of_file(record::<fjall::Fjall>, locked("fjall"))
+                ..Row::of::<fjall::Fjall>(locked("fjall"))
             },
             #[cfg(feature = "dashmap")]
-            Self::Dashmap => Row::of_map(record::<InMemory<maps::Dash>>, locked("dashmap")),
+            Self::Dashmap => Row::map::<maps::Dash>(locked("dashmap")),
             #[cfg(feature = "papaya")]
-            Self::Papaya => Row::of_map(record::<InMemory<maps::Papaya>>, locked("papaya")),
+            Self::Papaya => Row::map::<maps::Papaya>(locked("papaya")),
             #[cfg(feature = "scc")]
-            Self::Scc => Row::of_map(record::<InMemory<maps::Scc>>, locked("scc")),
+            Self::Scc => Row::map::<maps::Scc>(locked("scc")),
             Self::Std => Row {
                 counterpart: (Self::AzekuraStdHash, Suite::Std),
-                ..Row::of_map(record::<InMemory<maps::Std>>, self.word())
+                ..Row::map::<maps::Std>(self.word())
             },
             Self::StdBtree => Row {
                 counterpart: (Self::AzekuraStdTree, Suite::Std),
-                ..Row::of_map(record::<InMemory<maps::StdBtree>>, self.word())
+                ..Row::map::<maps::StdBtree>(self.word())
             },
-            Self::None => Row {
-                version: self.word(),
-                ..Row::ours(record::<Nothing>)
-            },
+            Self::None => Row::of::<Nothing>(self.word()),
         }
     }
 }
@@ -213,42 +187,34 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// An engine of azekura, in memory.
-    fn ours(run: Run) -> Self {
+    /// A store with batches, beside the hash file.
+    fn of<T: Target>(version: String) -> Self {
         Self {
-            has_file: false,
-            ..Self::of_file(run, locked("azekura"))
-        }
-    }
-
-    /// A store in a file, with batches.
-    fn of_file(run: Run, version: String) -> Self {
-        Self {
-            run,
+            run: record::<T>,
             counterpart: (Rival::Azekura, Suite::Asked),
             batches: true,
-            has_file: true,
+            has_file: T::PERSISTENT,
             counts_removals: true,
             version,
         }
     }
 
     /// A map in memory, without batches.
-    fn of_map(run: Run, version: String) -> Self {
+    fn map<M: maps::Map>(version: String) -> Self {
         Self {
             counterpart: (Rival::AzekuraTiny, Suite::Maps),
             batches: false,
-            has_file: false,
-            ..Self::of_file(run, version)
+            ..Self::of::<InMemory<M>>(version)
         }
     }
 
-    /// A class of Tkrzw in memory.
+    /// A class of Tkrzw, without batches.
     #[cfg(feature = "tkrzw")]
-    fn of_tkrzw(run: Run, counterpart: Rival, suite: Suite) -> Self {
+    fn tkrzw<const CLASS: u8>(ours: Rival, suite: Suite) -> Self {
         Self {
-            counterpart: (counterpart, suite),
-            ..Self::of_map(run, tkrzw::version())
+            counterpart: (ours, suite),
+            batches: false,
+            ..Self::of::<Tkrzw<CLASS>>(tkrzw::version())
         }
     }
 }
@@ -271,8 +237,23 @@ pub(crate) fn failed(what: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Kind::Io, format!("the rival failed to {what}: {why}"))
 }
 
+/// The result of a call of a rival.
+pub(crate) trait Called<T> {
+    /// What it returned; its error is one of ours, which states that the rival failed to do `what`.
+    fn or_failed(self, what: &str) -> Result<T>;
+}
+
+impl<T, E: std::fmt::Display> Called<T> for std::result::Result<T, E> {
+    #[inline]
+    fn or_failed(self, what: &str) -> Result<T> {
+        self.map_err(|error| failed(what, error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use azekura_bench::phase::collect;
+
     use super::*;
 
     fn tiny(rival: Rival, plan: &Plan) -> Vec<Phase> {
@@ -284,14 +265,8 @@ mod tests {
             json: true,
             ..plan.clone()
         };
-        let mut phases = Vec::new();
-        rival
-            .record(&plan, &mut |phase| {
-                phases.push(phase);
-                Ok(())
-            })
-            .unwrap_or_else(|error| panic!("{}: {error}", rival.word()));
-        phases
+        collect(|emit| rival.record(&plan, emit))
+            .unwrap_or_else(|error| panic!("{}: {error}", rival.word()))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use redb::{
     AccessGuard, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
 };
 
-use super::failed;
+use super::Called as _;
 
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 
@@ -27,12 +27,8 @@ pub(crate) struct Redb {
 
 impl Redb {
     fn table(&self) -> Result<Reading> {
-        let txn = self
-            .db
-            .begin_read()
-            .map_err(|error| failed("begin", error))?;
-        txn.open_table(RECORDS)
-            .map_err(|error| failed("open a table", error))
+        let txn = self.db.begin_read().or_failed("begin")?;
+        txn.open_table(RECORDS).or_failed("open a table")
     }
 
     fn commit<R>(
@@ -40,18 +36,12 @@ impl Redb {
         durability: redb::Durability,
         write: impl FnOnce(&mut Writing<'_>) -> std::result::Result<R, redb::StorageError>,
     ) -> Result<R> {
-        let mut txn = self
-            .db
-            .begin_write()
-            .map_err(|error| failed("begin", error))?;
-        txn.set_durability(durability)
-            .map_err(|error| failed("begin", error))?;
-        let mut table = txn
-            .open_table(RECORDS)
-            .map_err(|error| failed("open a table", error))?;
-        let answer = write(&mut table).map_err(|error| failed("write", error))?;
+        let mut txn = self.db.begin_write().or_failed("begin")?;
+        txn.set_durability(durability).or_failed("begin")?;
+        let mut table = txn.open_table(RECORDS).or_failed("open a table")?;
+        let answer = write(&mut table).or_failed("write")?;
         drop(table);
-        txn.commit().map_err(|error| failed("commit", error))?;
+        txn.commit().or_failed("commit")?;
         Ok(answer)
     }
 }
@@ -68,7 +58,7 @@ impl Target for Redb {
         } else {
             Database::open(path)
         };
-        let db = db.map_err(|error| failed("open", error))?;
+        let db = db.or_failed("open")?;
         let durability = match setup.durability {
             Durability::Process => redb::Durability::None,
             Durability::Power => redb::Durability::Immediate,
@@ -84,17 +74,11 @@ impl Target for Redb {
         self.commit(self.durability, |table| table.insert(key, value).map(drop))
     }
     fn has(&self, key: &[u8]) -> Result<bool> {
-        let found = self
-            .table()?
-            .get(key)
-            .map_err(|error| failed("get", error))?;
+        let found = self.table()?.get(key).or_failed("get")?;
         Ok(found.is_some())
     }
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let found = self
-            .table()?
-            .get(key)
-            .map_err(|error| failed("get", error))?;
+        let found = self.table()?.get(key).or_failed("get")?;
         Ok(copy_found(found.as_ref().map(AccessGuard::value), value))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
@@ -115,7 +99,7 @@ impl Target for Redb {
     fn get_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize, &[u8])) -> Result<()> {
         let table = self.table()?;
         for (index, &key) in keys.iter().enumerate() {
-            if let Some(found) = table.get(key).map_err(|error| failed("get", error))? {
+            if let Some(found) = table.get(key).or_failed("get")? {
                 hit(index, found.value());
             }
         }
@@ -137,10 +121,9 @@ impl Target for Redb {
         key: &[u8],
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
-        let mut range =
-            ReadableTable::range::<&[u8]>(table, key..).map_err(|error| failed("jump", error))?;
+        let mut range = ReadableTable::range::<&[u8]>(table, key..).or_failed("jump")?;
         if let Some(found) = range.next() {
-            let (key, value) = found.map_err(|error| failed("jump", error))?;
+            let (key, value) = found.or_failed("jump")?;
             visit(key.value(), value.value());
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "calls a C library")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::ffi::{CStr, CString, c_char, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -16,11 +16,9 @@ use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura_bench::target::{Setup, Target, copy_found};
 
-use super::failed;
+use super::{Called as _, failed};
 
 const BLOCK_CACHE_MIB: u64 = 512;
-/// Level of the library's own trace: errors only.
-const ERRORS_ONLY: c_int = 3;
 
 type Handle = *mut c_void;
 type Why = *mut c_char;
@@ -29,10 +27,12 @@ type Why = *mut c_char;
 unsafe extern "C" {
     fn rocksdb_options_create() -> Handle;
     fn rocksdb_options_destroy(options: Handle);
-    fn rocksdb_options_set_create_if_missing(options: Handle, yes: c_uchar);
-    fn rocksdb_options_set_error_if_exists(options: Handle, yes: c_uchar);
-    fn rocksdb_options_set_compression(options: Handle, kind: c_int);
-    fn rocksdb_options_set_info_log_level(options: Handle, level: c_int);
+    fn rocksdb_get_options_from_string(
+        base: Handle,
+        text: *const c_char,
+        options: Handle,
+        why: *mut Why,
+    );
     fn rocksdb_options_optimize_for_point_lookup(options: Handle, block_cache_mib: u64);
     fn rocksdb_open(options: Handle, path: *const c_char, why: *mut Why) -> Handle;
     fn rocksdb_close(db: Handle);
@@ -202,25 +202,32 @@ impl RocksDb {
         })
     }
 
-    /// Opens or makes a database without compression; `tune` sets more of its options, which are live.
-    pub(crate) fn tuned(
+    /// Opens or makes a database without compression, for point lookups or by the library's defaults, with these options
+    /// besides, as its own files of options have them.
+    pub(crate) fn with_options(
         path: &Path,
         create: bool,
         power: bool,
-        tune: impl FnOnce(Handle),
+        point_lookups: bool,
+        options: &str,
     ) -> Result<Self> {
-        let path =
-            CString::new(path.as_os_str().as_bytes()).map_err(|error| failed("open", error))?;
-        let create = c_uchar::from(create);
-        // SAFETY: the options are live until destroyed; the path ends in zero.
+        let path = CString::new(path.as_os_str().as_bytes()).or_failed("open")?;
+        let text = format!(
+            "create_if_missing={create};error_if_exists={create};compression=kNoCompression;\
+             info_log_level=ERROR_LEVEL;{options}"
+        );
+        let text = CString::new(text).or_failed("open")?;
+        // SAFETY: both options are live until destroyed; path and text end in zero.
         let db = unsafe {
-            let options = rocksdb_options_create();
-            rocksdb_options_set_create_if_missing(options, create);
-            rocksdb_options_set_error_if_exists(options, create);
-            rocksdb_options_set_compression(options, 0);
-            rocksdb_options_set_info_log_level(options, ERRORS_ONLY);
-            tune(options);
-            let db = checked("open", |why| rocksdb_open(options, path.as_ptr(), why));
+            let (base, options) = (rocksdb_options_create(), rocksdb_options_create());
+            if point_lookups {
+                rocksdb_options_optimize_for_point_lookup(base, BLOCK_CACHE_MIB);
+            }
+            let db = checked("set up", |why| {
+                rocksdb_get_options_from_string(base, text.as_ptr(), options, why);
+            })
+            .and_then(|()| checked("open", |why| rocksdb_open(options, path.as_ptr(), why)));
+            rocksdb_options_destroy(base);
             rocksdb_options_destroy(options);
             db?
         };
@@ -261,10 +268,7 @@ impl Target for RocksDb {
 
     fn open(setup: &Setup) -> Result<Self> {
         let power = setup.durability == Durability::Power;
-        Self::tuned(setup.require_path()?, setup.create, power, |options| {
-            // SAFETY: the options are live.
-            unsafe { rocksdb_options_optimize_for_point_lookup(options, BLOCK_CACHE_MIB) };
-        })
+        Self::with_options(setup.require_path()?, setup.create, power, true, "")
     }
     fn close(self) -> Result<()> {
         Ok(())

@@ -26,42 +26,22 @@ pub type StdHash = Opened<StdHashDb>;
 /// The standard library's ordered map behind a lock.
 pub type StdTree = Opened<StdTreeDb>;
 
-impl Direct for TinyDb {
-    const WORD: &'static str = "tiny";
-    fn open(_: &Setup) -> Result<Self> {
-        Self::new()
-    }
-    own_calls!();
+/// A line for each: its word, and how it is made.
+macro_rules! in_memory {
+    ($($engine:ty, $word:literal, $setup:pat => $made:expr;)*) => {$(
+        impl Direct for $engine {
+            const WORD: &'static str = $word;
+            fn open($setup: &Setup) -> Result<Self> {
+                $made
+            }
+            own_calls!();
+        }
+    )*};
 }
-
-impl Direct for BabyDb {
-    const WORD: &'static str = "baby";
-    fn open(_: &Setup) -> Result<Self> {
-        Self::new()
-    }
-    own_calls!();
-}
-
-impl Direct for CacheDb {
-    const WORD: &'static str = "cache";
-    fn open(setup: &Setup) -> Result<Self> {
-        Self::new(setup.records.max(1))
-    }
-    own_calls!();
-}
-
-impl Direct for StdHashDb {
-    const WORD: &'static str = "std-hash";
-    fn open(_: &Setup) -> Result<Self> {
-        Ok(Self::new())
-    }
-    own_calls!();
-}
-
-impl Direct for StdTreeDb {
-    const WORD: &'static str = "std-tree";
-    fn open(_: &Setup) -> Result<Self> {
-        Ok(Self::new())
-    }
-    own_calls!();
+in_memory! {
+    TinyDb, "tiny", _ => Self::new();
+    BabyDb, "baby", _ => Self::new();
+    CacheDb, "cache", setup => Self::new(setup.records.max(1));
+    StdHashDb, "std-hash", _ => Ok(Self::new());
+    StdTreeDb, "std-tree", _ => Ok(Self::new());
 }

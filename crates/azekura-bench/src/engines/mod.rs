@@ -44,10 +44,9 @@ pub enum Engine {
     None,
 }
 
-/// Evaluates an expression with `$target` standing for the engine's target; `none` for the engine that does
-/// nothing.
+/// Evaluates an expression with `$target` standing for the engine's target.
 macro_rules! with_target {
-    ($engine:expr, $target:ident => $call:expr, none => $none:expr) => {
+    ($engine:expr, $target:ident => $call:expr) => {
         match $engine {
             Engine::Hash => with_target!(@ $target, Hash, $call),
             Engine::Tiny => with_target!(@ $target, Tiny, $call),
@@ -55,7 +54,7 @@ macro_rules! with_target {
             Engine::StdHash => with_target!(@ $target, StdHash, $call),
             Engine::StdTree => with_target!(@ $target, StdTree, $call),
             Engine::Cache => with_target!(@ $target, Cache, $call),
-            Engine::None => $none,
+            Engine::None => with_target!(@ $target, Nothing, $call),
         }
     };
     (@ $target:ident, $type:ty, $call:expr) => {{
@@ -73,7 +72,7 @@ impl Engine {
     /// For what a user asked. A suite runs such a row on an engine in memory as if nothing had been
     /// asked, so that all its engines read the same; no durability is reported then.
     pub fn check(self, durability: Durability) -> Result<()> {
-        let persistent = with_target!(self, T => T::PERSISTENT, none => Nothing::PERSISTENT);
+        let persistent = with_target!(self, T => T::PERSISTENT);
         if persistent || durability != Durability::Power {
             return Ok(());
         }
@@ -85,8 +84,7 @@ impl Engine {
 
     /// Runs the phases of `plan`; `emit` is shown each result as it is there.
     pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        with_target!(self, T => workload::record::<T>(plan, emit),
-            none => workload::record::<Nothing>(plan, emit))
+        with_target!(self, T => workload::record::<T>(plan, emit))
     }
 
     /// The word in flags.
@@ -96,8 +94,7 @@ impl Engine {
 
     /// Measures opening; `Invalid` for an engine that has no file.
     pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        with_target!(self, T => opens::run::<T>(plan, &self.word(), emit),
-            none => opens::run::<Nothing>(plan, &self.word(), emit))
+        with_target!(self, T => opens::run::<T>(plan, &self.word(), emit))
     }
 }
 

@@ -15,10 +15,9 @@ use indicatif::ProgressBar;
 use rustix::event::epoll;
 use rustix::fs::Timespec;
 
-use super::form::{Ask, Keys};
-use super::wire::Wire;
-use super::{Done, Load, MemcachePlan, Operation, Picker, due};
-use crate::generate::Choice;
+use super::wire::{Ask, Keys, Wire};
+use super::{Done, Load, MemcachePlan, Operation, due};
+use crate::generate::{self, Choice, Source, mix};
 
 /// After so long without any answer the server is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +54,7 @@ pub(super) struct Client<'p> {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     wire: Wire<'p>,
-    picker: Picker,
+    numbers: generate::Keys,
     choice: Choice,
     /// Records yet to be requested.
     left: u64,
@@ -73,7 +72,7 @@ impl<'p> Client<'p> {
         load: &'p Load<'_>,
         operation: Operation,
         thread: u64,
-        picker: Picker,
+        source: &Source,
     ) -> Result<Self> {
         let plan = load.plan;
         let share = |all: u64| all / plan.threads + u64::from(thread < all % plan.threads);
@@ -93,21 +92,18 @@ impl<'p> Client<'p> {
                 full: false,
             });
         }
+        let left = share(plan.count());
+        let keys = Keys::new(&plan.key_prefix, plan.key_size);
         Ok(Self {
             plan,
             operation,
             epoll,
             connections,
-            wire: Wire::new(
-                plan.protocol,
-                Keys::new(&plan.key_prefix, plan.key_size),
-                &load.values,
-                plan.value_size,
-                !plan.no_verify,
-            ),
-            picker,
+            wire: Wire::new(plan.protocol, keys, &load.values, !plan.no_verify),
+            // Threads of other seeds draw other keys.
+            numbers: source.keys(left, plan.threads, thread, mix(plan.seed)),
             choice: Choice::new(!plan.seed ^ thread),
-            left: share(plan.count()),
+            left,
             out: 0,
             spare: Vec::new(),
             buffer: Vec::with_capacity(READ_LEN),
@@ -224,8 +220,10 @@ impl<'p> Client<'p> {
             };
             let count = most.min(self.left);
             let mut numbers = self.spare.pop().unwrap_or_default();
-            numbers.clear();
-            numbers.extend((0..count).map(|_| self.picker.next()));
+            self.numbers.draw(count as usize, &mut numbers);
+            // There may be more requests than keys.
+            let wrap = |number: &mut u64| *number %= self.plan.records;
+            numbers.iter_mut().for_each(wrap);
             self.wire.request(ask, &numbers, &mut connection.output);
             connection.asked.push_back(Asked { ask, numbers, due });
             self.left -= count;

@@ -6,8 +6,8 @@
 //! keeps up or not, and their latency counts from then. Every answer is compared with the one expected.
 //!
 //! ```text
-//!   suite ----> servers (ours and others, started)                                 redis
-//!     v                                                                              ^
+//!   suite ----> servers (ours and others, started)
+//!     v
 //!   mod (flags, phases) ----> client (connections, clocks) ----> wire (requests and answers as bytes)
 //!                                 `-------------------------> azekura_wire::Stream (plain or encrypted)
 //! ```
@@ -16,17 +16,14 @@
 //! compare with.
 
 mod client;
-pub(crate) mod form;
-mod redis;
 mod servers;
 mod suite;
 mod wire;
 
-pub use form::Protocol;
 pub use suite::{SuitePlan, suite};
+pub use wire::Protocol;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
@@ -34,7 +31,7 @@ use azekura_wire::{Address, Trust};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::generate::{Choice, Values, Zipf};
+use crate::generate::{Source, Values};
 use crate::measure::Latency;
 use crate::phase::{Details, Memcache, Phase};
 use crate::plan::Order;
@@ -132,25 +129,17 @@ pub enum Operation {
 impl MemcachePlan {
     /// Whether the flags fit together; `Invalid` if they do not.
     fn check(&self) -> Result<()> {
-        if self.connections == 0 || self.depth == 0 || self.batch == 0 || self.records == 0 {
-            return refused(
-                "nothing to do",
-                "--connections, --depth, --batch and --records must be at least 1",
-            );
+        for (flag, value) in [
+            ("--connections", self.connections),
+            ("--depth", self.depth as u64),
+            ("--batch", self.batch as u64),
+            ("--records", self.records),
+            ("--rate", self.rate.unwrap_or(1)),
+        ] {
+            between(flag, value, 1, u32::MAX.into())?;
         }
-        if self.threads == 0 || self.threads > self.connections {
-            return refused(
-                "a thread without a connection",
-                "--threads is from 1 to --connections",
-            );
-        }
+        between("--threads", self.threads, 1, self.connections)?;
         between("--sets", self.sets, 0, 100)?;
-        if self.rate == Some(0) {
-            return refused(
-                "nothing to do at a rate of 0",
-                "--rate must be at least 1; without it each connection waits for its answers",
-            );
-        }
         if matches!(self.address, Address::Udp(_)) {
             return refused(
                 "no load by datagrams",
@@ -161,12 +150,6 @@ impl MemcachePlan {
             return refused(
                 "certificates are of encrypted connections only",
                 "leave out --authority, or put tls: before the address",
-            );
-        }
-        if self.order == Some(Order::Shuffled) {
-            return refused(
-                "this load has no such order",
-                "--order is sequential, random or zipfian",
             );
         }
         let digits = (self.records - 1).checked_ilog10().unwrap_or(0) as usize + 1;
@@ -197,31 +180,6 @@ impl MemcachePlan {
     }
 }
 
-/// The stream of key numbers of one thread.
-enum Picker {
-    Sequential { next: u64, step: u64, records: u64 },
-    Random { choice: Choice, records: u64 },
-    Zipfian { choice: Choice, zipf: Arc<Zipf> },
-}
-
-impl Picker {
-    fn next(&mut self) -> u64 {
-        match self {
-            Self::Sequential {
-                next,
-                step,
-                records,
-            } => {
-                let number = *next % *records;
-                *next += *step;
-                number
-            }
-            Self::Random { choice, records } => choice.below(*records),
-            Self::Zipfian { choice, zipf } => zipf.key(choice.fraction()),
-        }
-    }
-}
-
 /// What one thread of a phase did.
 #[derive(Default)]
 struct Done {
@@ -248,7 +206,6 @@ pub fn memcache(plan: &MemcachePlan) -> Result<()> {
 struct Load<'p> {
     plan: &'p MemcachePlan,
     values: Values,
-    zipf: Option<Arc<Zipf>>,
     /// What authenticates the server, if it is encrypted.
     trust: Option<Trust>,
 }
@@ -259,11 +216,9 @@ impl<'p> Load<'p> {
             Address::Tls(host) => Some(Trust::new(host, plan.authority.as_deref(), None)?),
             _ => None,
         };
-        let zipf = plan.order == Some(Order::Zipfian);
         Ok(Self {
             plan,
             values: Values::new(plan.value_size),
-            zipf: zipf.then(|| Arc::new(Zipf::new(plan.records))),
             trust,
         })
     }
@@ -277,34 +232,15 @@ impl<'p> Load<'p> {
         self.plan.order.unwrap_or(usual)
     }
 
-    /// The key numbers of a thread.
-    fn picker(&self, operation: Operation, thread: u64) -> Picker {
-        let plan = self.plan;
-        let seed = plan.seed.wrapping_mul(1 << 20).wrapping_add(thread);
-        match (self.order(operation), &self.zipf) {
-            (Order::Sequential, _) => Picker::Sequential {
-                next: thread,
-                step: plan.threads,
-                records: plan.records,
-            },
-            (Order::Zipfian, Some(zipf)) => Picker::Zipfian {
-                choice: Choice::new(seed),
-                zipf: Arc::clone(zipf),
-            },
-            _ => Picker::Random {
-                choice: Choice::new(seed),
-                records: plan.records,
-            },
-        }
-    }
-
     fn phase(&self, operation: Operation) -> Result<Phase> {
         let (plan, count) = (self.plan, self.plan.count());
         let bar = report::progress(&word(&operation), count, plan.json);
+        let order = self.order(operation);
+        let source = Source::new(order, plan.records);
         // All are connected before the first of them sends.
         let ran = together(
             plan.threads,
-            |thread| Client::connect(self, operation, thread, self.picker(operation, thread)),
+            |thread| Client::connect(self, operation, thread, &source),
             |client| client.run(&bar),
             || Ok(()),
             || server_seconds(plan.server),
@@ -322,7 +258,7 @@ impl<'p> Load<'p> {
             engine: "memcache".into(),
             op: word(&operation),
             details: Details::Memcache(Memcache {
-                order: self.order(operation),
+                order,
                 records: plan.records,
                 batch: (plan.batch > 1).then_some(plan.batch as u64),
                 connections: plan.connections,
@@ -369,7 +305,7 @@ fn due(start: Instant, index: u64, rate: f64) -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use super::form::Keys;
+    use super::wire::Keys;
     use super::*;
     use crate::words::read_flags;
     fn plan(flags: &str) -> MemcachePlan {
@@ -397,7 +333,6 @@ mod tests {
             "--threads 41",
             "--sets 101",
             "--rate 0",
-            "--order shuffled",
             "--key-size 6",
             "--key-size 251",
             "--key-prefix \u{1}",

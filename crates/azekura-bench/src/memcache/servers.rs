@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use azekura::error::{Error, Kind, Result};
 use azekura_wire::Address;
 
-use super::form::Protocol;
+use super::wire::Protocol;
+use crate::unfinished::{self, Listed, Unfinished, fresh_name};
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,23 +78,21 @@ impl Program {
     /// Errors: `Io` (it cannot be started, ends at once, or does not listen within half a minute).
     pub(super) fn start(&self, threads: u64) -> Result<Server> {
         let failed = |e| Error::io(format!("cannot start {}", self.path), e);
-        let folder = Folder::new().map_err(failed)?;
+        let folder = Unfinished::folder(&std::env::temp_dir().join(fresh_name("bench")))?;
         let at = free_address().map_err(failed)?;
         let flags = self.flags.iter().map(|flag| {
-            flag.replace("{folder}", &folder.0.to_string_lossy())
+            flag.replace("{folder}", &folder.path().to_string_lossy())
                 .replace("{port}", &at.port().to_string())
                 .replace("{threads}", &threads.to_string())
         });
-        let child = Command::new(&self.path)
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
+        let mut command = Command::new(&self.path);
+        command.args(flags).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let (child, listed) = unfinished::spawn(&mut command)?;
         let mut server = Server {
             address: Address::Tcp(at.into()),
             child,
+            _listed: listed,
             _folder: folder,
         };
         let start = Instant::now();
@@ -111,11 +110,12 @@ impl Program {
     }
 }
 
-/// A running server, killed when dropped.
+/// A running server, killed when dropped, or when this process is interrupted.
 pub(super) struct Server {
     pub(super) address: Address,
     child: Child,
-    _folder: Folder,
+    _listed: Listed,
+    _folder: Unfinished,
 }
 
 impl Server {
@@ -129,30 +129,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// A folder that disappears.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let name = format!("azekura-bench-{}", std::process::id());
-        for number in 0..u32::MAX {
-            let path = std::env::temp_dir().join(format!("{name}-{number}"));
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(std::io::ErrorKind::AlreadyExists.into())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,8 +1,8 @@
-//! Requests and answers of memcached's three protocols, as bytes; those of Redis are in `redis`.
+//! Requests and answers of memcached's three protocols, and of Redis to compare with, as bytes.
 //!
 //! A request is written at the end of a buffer; an answer is compared, from the front of what has arrived, with the one
-//! that the key's number lets expect. An answer that has not wholly arrived is distinguished from a wrong one. It knows no
-//! sockets.
+//! that the key's number lets expect. An answer that has not wholly arrived is distinguished from a wrong one, and a refusal
+//! has the kind of error that the server reports. It knows no sockets.
 
 #![expect(
     clippy::big_endian_bytes,
@@ -12,17 +12,94 @@
 use std::io::Write as _;
 
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::refusal::refusal;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
-use super::form::{Answer, Ask, Keys, Met, Protocol, excerpt, front, other_value, unexpected};
-use super::redis;
 use crate::generate::Values;
+
+/// A protocol of memcached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// `get`, `set`, `delete`
+    #[default]
+    Text,
+    /// `mg`, `ms`, `md`
+    Meta,
+    /// Packets
+    Binary,
+    /// SET, GET, MGET and DEL of Redis, to compare with
+    Redis,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Set,
+    Get,
+    Remove,
+}
+
+/// The text of keys: a prefix, and a number in as many digits as are left.
+pub(super) struct Keys {
+    text: Vec<u8>,
+    prefix_len: usize,
+}
+
+impl Keys {
+    /// Keys of `size` bytes that begin with `prefix`.
+    pub(super) fn new(prefix: &str, size: usize) -> Self {
+        let mut text = prefix.as_bytes().to_vec();
+        text.resize(size, b'0');
+        Self {
+            text,
+            prefix_len: prefix.len(),
+        }
+    }
+
+    /// The key `number`.
+    pub(super) fn of(&mut self, number: u64) -> &[u8] {
+        let mut rest = number;
+        for digit in self.text[self.prefix_len..].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        &self.text
+    }
+}
+
+/// A whole answer at the front of what has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Its bytes.
+    pub(super) len: usize,
+    /// Keys it found.
+    pub(super) hits: u64,
+}
+
+impl Answer {
+    /// Which of these it is, each with the keys it found.
+    fn one_of(answers: &[(&[u8], u64)], input: &[u8]) -> Result<Option<Self>> {
+        for (whole, hits) in answers {
+            match front(input, whole) {
+                Met::Whole => {
+                    let (len, hits) = (whole.len(), *hits);
+                    return Ok(Some(Self { len, hits }));
+                }
+                Met::Part => return Ok(None),
+                Met::Other => {}
+            }
+        }
+        Err(unexpected(input))
+    }
+}
 
 /// Writes requests and reads answers.
 pub(super) struct Wire<'v> {
     protocol: Protocol,
     keys: Keys,
     values: &'v Values,
-    value_size: usize,
     verify: bool,
     /// The answer expected next.
     expected: Vec<u8>,
@@ -34,20 +111,15 @@ const SET: u8 = 0x01;
 const DELETE: u8 = 0x04;
 const NOOP: u8 = 0x0a;
 const HEADER_LEN: usize = 24;
+/// What Redis answers for a key that is not there.
+const NIL: &[u8] = b"$-1\r\n";
 
 impl<'v> Wire<'v> {
-    pub(super) fn new(
-        protocol: Protocol,
-        keys: Keys,
-        values: &'v Values,
-        value_size: usize,
-        verify: bool,
-    ) -> Self {
+    pub(super) fn new(protocol: Protocol, keys: Keys, values: &'v Values, verify: bool) -> Self {
         Self {
             protocol,
             keys,
             values,
-            value_size,
             verify,
             expected: Vec::new(),
         }
@@ -59,7 +131,7 @@ impl<'v> Wire<'v> {
             Protocol::Text => self.text(ask, numbers, out),
             Protocol::Meta => self.meta(ask, numbers, out),
             Protocol::Binary => self.binary(ask, numbers, out),
-            Protocol::Redis => redis::request(ask, numbers, &mut self.keys, self.values, out),
+            Protocol::Redis => self.redis(ask, numbers, out),
         }
     }
 
@@ -74,7 +146,7 @@ impl<'v> Wire<'v> {
             out.extend_from_slice(self.keys.of(*number));
         }
         if ask == Ask::Set {
-            let _ = write!(out, " 0 0 {}", self.value_size);
+            let _ = write!(out, " 0 0 {}", self.values.size());
             self.block(numbers, out);
         }
         out.extend_from_slice(b"\r\n");
@@ -92,7 +164,7 @@ impl<'v> Wire<'v> {
                 Ask::Get if numbers.len() > 1 => out.extend_from_slice(b" k v q"),
                 Ask::Get => out.extend_from_slice(b" k v"),
                 Ask::Set => {
-                    let _ = write!(out, " {}", self.value_size);
+                    let _ = write!(out, " {}", self.values.size());
                     self.block(numbers, out);
                 }
                 Ask::Remove => {}
@@ -132,6 +204,30 @@ impl<'v> Wire<'v> {
         }
     }
 
+    /// A list of texts, each after its length.
+    fn redis(&mut self, ask: Ask, numbers: &[u64], out: &mut Vec<u8>) {
+        let word: &[u8] = match ask {
+            Ask::Set => b"SET",
+            Ask::Get if numbers.len() > 1 => b"MGET",
+            Ask::Get => b"GET",
+            Ask::Remove => b"DEL",
+        };
+        let count = 1 + numbers.len() + usize::from(ask == Ask::Set);
+        let _ = write!(out, "*{count}\r\n");
+        let mut text = |bytes: &[u8]| {
+            let _ = write!(out, "${}\r\n", bytes.len());
+            out.extend_from_slice(bytes);
+            out.extend_from_slice(b"\r\n");
+        };
+        text(word);
+        for number in numbers {
+            text(self.keys.of(*number));
+            if ask == Ask::Set {
+                text(self.values.of(*number));
+            }
+        }
+    }
+
     /// The answer to that request at the front of `input`; `None` if it is not all there yet.
     pub(super) fn answer(
         &mut self,
@@ -142,50 +238,68 @@ impl<'v> Wire<'v> {
         if self.protocol == Protocol::Binary {
             return self.packets(ask, numbers, input);
         }
-        if self.protocol == Protocol::Redis {
-            return redis::answer(ask, numbers, self.values, self.verify, input);
-        }
         if ask != Ask::Get {
             let answers: &[(&[u8], u64)] = match (self.protocol, ask) {
                 (Protocol::Text, Ask::Set) => &[(b"STORED\r\n", 1)],
                 (Protocol::Text, _) => &[(b"DELETED\r\n", 1), (b"NOT_FOUND\r\n", 0)],
+                (Protocol::Redis, Ask::Set) => &[(b"+OK\r\n", 1)],
+                (Protocol::Redis, _) => &[(b":1\r\n", 1), (b":0\r\n", 0)],
                 (_, Ask::Set) => &[(b"HD\r\n", 1)],
                 (_, _) => &[(b"HD\r\n", 1), (b"NF\r\n", 0)],
             };
             return Answer::one_of(answers, input);
         }
         let (mut at, mut hits) = (0, 0);
+        let many = numbers.len() > 1;
+        self.expected.clear();
+        if many && self.protocol == Protocol::Redis {
+            let _ = write!(self.expected, "*{}\r\n", numbers.len());
+            match front(input, &self.expected) {
+                Met::Part => return Ok(None),
+                Met::Other => return Err(unexpected(input)),
+                Met::Whole => at = self.expected.len(),
+            }
+        }
         for number in numbers {
             self.head(*number);
             match front(&input[at..], &self.expected) {
                 Met::Part => return Ok(None),
+                Met::Other if self.protocol == Protocol::Redis => {
+                    match front(&input[at..], NIL) {
+                        Met::Part => return Ok(None),
+                        Met::Other => return Err(unexpected(&input[at..])),
+                        Met::Whole => at += NIL.len(),
+                    }
+                    continue;
+                }
                 Met::Other => continue,
-                Met::Whole => {}
+                Met::Whole => at += self.expected.len(),
             }
-            at += self.expected.len();
-            let Some(block) = input.get(at..at + self.value_size + 2) else {
+            let Some(block) = input.get(at..at + self.values.size() + 2) else {
                 return Ok(None);
             };
-            let (value, end) = block.split_at(self.value_size);
+            let (value, end) = block.split_at(self.values.size());
             if end != b"\r\n" || (self.verify && value != self.values.of(*number)) {
                 return Err(other_value(self.keys.of(*number)));
             }
             at += block.len();
             hits += 1;
         }
-        let end: &[u8] = match self.protocol {
-            Protocol::Text => b"END\r\n",
-            _ if numbers.len() > 1 => b"MN\r\n",
+        self.expected.clear();
+        match self.protocol {
+            Protocol::Text => self.expected.extend_from_slice(b"END\r\n"),
+            Protocol::Meta if many => self.expected.extend_from_slice(b"MN\r\n"),
             // What was found ends by itself; what was not is named, as the request asked for its key.
-            _ if hits > 0 => b"",
-            _ => {
-                self.absent(numbers[0]);
-                &self.expected
+            Protocol::Meta if hits == 0 => {
+                self.expected.extend_from_slice(b"EN k");
+                self.expected.extend_from_slice(self.keys.of(numbers[0]));
+                self.expected.extend_from_slice(b"\r\n");
             }
-        };
-        match front(&input[at..], end) {
+            _ => {}
+        }
+        match front(&input[at..], &self.expected) {
             Met::Whole => Ok(Some(Answer {
-                len: at + end.len(),
+                len: at + self.expected.len(),
                 hits,
             })),
             Met::Part => Ok(None),
@@ -193,26 +307,25 @@ impl<'v> Wire<'v> {
         }
     }
 
-    /// The answer of the meta protocol to a get of a key that is not there.
-    fn absent(&mut self, number: u64) {
-        self.expected.clear();
-        self.expected.extend_from_slice(b"EN k");
-        self.expected.extend_from_slice(self.keys.of(number));
-        self.expected.extend_from_slice(b"\r\n");
-    }
-
     /// The line before the value of a key.
     fn head(&mut self, number: u64) {
         let key = self.keys.of(number);
-        self.expected.clear();
-        if self.protocol == Protocol::Text {
-            self.expected.extend_from_slice(b"VALUE ");
-            self.expected.extend_from_slice(key);
-            let _ = write!(self.expected, " 0 {}\r\n", self.value_size);
-        } else {
-            let _ = write!(self.expected, "VA {} k", self.value_size);
-            self.expected.extend_from_slice(key);
-            self.expected.extend_from_slice(b"\r\n");
+        let (to, len) = (&mut self.expected, self.values.size());
+        to.clear();
+        match self.protocol {
+            Protocol::Text => {
+                to.extend_from_slice(b"VALUE ");
+                to.extend_from_slice(key);
+                let _ = write!(to, " 0 {len}\r\n");
+            }
+            Protocol::Redis => {
+                let _ = write!(to, "${len}\r\n");
+            }
+            _ => {
+                let _ = write!(to, "VA {len} k");
+                to.extend_from_slice(key);
+                to.extend_from_slice(b"\r\n");
+            }
         }
     }
 
@@ -293,6 +406,49 @@ fn take(input: &[u8]) -> Result<Option<(u16, u32, &[u8])>> {
     Ok(body.map(|body| (status, opaque, body)))
 }
 
+/// What is compared next was there, was not all there yet, or was something else.
+enum Met {
+    Whole,
+    Part,
+    Other,
+}
+
+/// Whether `input` begins with `expected`, may yet, or does not.
+fn front(input: &[u8], expected: &[u8]) -> Met {
+    let common = input.len().min(expected.len());
+    if input[..common] != expected[..common] {
+        Met::Other
+    } else if common < expected.len() {
+        Met::Part
+    } else {
+        Met::Whole
+    }
+}
+
+fn other_value(key: &[u8]) -> Error {
+    Error::new(Kind::Corrupted, "the server answered with another value").key(key)
+}
+
+/// The error of an answer that is not the expected one: what the server refuses, or an answer that no server gives.
+fn unexpected(input: &[u8]) -> Error {
+    let line = input
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (kind, what) = match refusal(line) {
+        Some(kind) => (kind, "the server refused"),
+        None => (Kind::Corrupted, "the server answered otherwise"),
+    };
+    Error::new(kind, what).detail(excerpt(line))
+}
+
+fn excerpt(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(64)])
+        .escape_default()
+        .to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +456,7 @@ mod tests {
     /// Feeds every prefix of an answer: all but the whole are incomplete.
     fn found(protocol: Protocol, ask: Ask, numbers: &[u64], answer: &[u8]) -> Answer {
         let values = Values::new(3);
-        let mut wire = Wire::new(protocol, Keys::new("k", 3), &values, 3, true);
+        let mut wire = Wire::new(protocol, Keys::new("k", 3), &values, true);
         for len in 0..answer.len() {
             assert_eq!(wire.answer(ask, numbers, &answer[..len]).unwrap(), None);
         }
@@ -324,7 +480,7 @@ mod tests {
     #[test]
     fn text_requests_and_answers_are_those_of_the_protocol() {
         let keep = Values::new(3);
-        let mut wire = Wire::new(Protocol::Text, Keys::new("k", 3), &keep, 3, true);
+        let mut wire = Wire::new(Protocol::Text, Keys::new("k", 3), &keep, true);
         let mut out = Vec::new();
         wire.request(Ask::Set, &[7], &mut out);
         wire.request(Ask::Get, &[7, 12], &mut out);
@@ -359,7 +515,7 @@ mod tests {
     #[test]
     fn a_refusal_is_of_the_kind_that_the_server_states() {
         let keep = Values::new(3);
-        let mut wire = Wire::new(Protocol::Text, Keys::new("k", 3), &keep, 3, true);
+        let mut wire = Wire::new(Protocol::Text, Keys::new("k", 3), &keep, true);
         for (line, kind) in [
             ("SERVER_ERROR object too large for cache", Kind::TooLarge),
             ("SERVER_ERROR out of memory storing object", Kind::Full),
@@ -376,7 +532,7 @@ mod tests {
             let expected = format!("{}: the server refused ({line})", kind.word());
             assert_eq!(error.to_string(), expected);
         }
-        let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, 3, true);
+        let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, true);
         for (status, kind) in [(3, Kind::TooLarge), (0x82, Kind::Full), (4, Kind::Invalid)] {
             let mut answer = Vec::new();
             packet(1, 7, &[], b"", b"Too large.", &mut answer);
@@ -399,6 +555,30 @@ mod tests {
     }
 
     #[test]
+    fn redis_requests_are_lists_of_texts_and_answers_are_distinguished() {
+        let keep = Values::new(3);
+        let mut wire = Wire::new(Protocol::Redis, Keys::new("k", 3), &keep, true);
+        let mut out = Vec::new();
+        wire.request(Ask::Set, &[7], &mut out);
+        wire.request(Ask::Get, &[7, 8], &mut out);
+        let expected = "*3\r\n$3\r\nSET\r\n$3\r\nk07\r\n$3\r\n***\r\n\
+                        *3\r\n$4\r\nMGET\r\n$3\r\nk07\r\n$3\r\nk08\r\n";
+        assert_eq!(out, values(expected, &[7]));
+        let hits =
+            |ask, numbers: &[u64], answer: &[u8]| found(Protocol::Redis, ask, numbers, answer).hits;
+        assert_eq!(hits(Ask::Set, &[7], b"+OK\r\n"), 1);
+        assert_eq!(hits(Ask::Remove, &[7], b":0\r\n"), 0);
+        let one = values("$3\r\n***\r\n", &[7]);
+        assert_eq!(hits(Ask::Get, &[7], &one), 1);
+        assert_eq!(hits(Ask::Get, &[7], NIL), 0);
+        let second = values("*2\r\n$-1\r\n$3\r\n***\r\n", &[8]);
+        assert_eq!(hits(Ask::Get, &[7, 8], &second), 1);
+        assert!(wire.answer(Ask::Get, &[9], &one).is_err());
+        assert!(wire.answer(Ask::Get, &[7], b"$4\r\n").is_err());
+        assert!(wire.answer(Ask::Set, &[7], b"-ERR no\r\n").is_err());
+    }
+
+    #[test]
     fn binary_packets_come_back_as_they_were_sent() {
         let keep = Values::new(3);
         let mut answer = Vec::new();
@@ -408,7 +588,7 @@ mod tests {
             answer[at] = 0x81;
         }
         assert_eq!(found(Protocol::Binary, Ask::Get, &[7, 12], &answer).hits, 1);
-        let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, 3, true);
+        let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, true);
         let mut out = Vec::new();
         wire.request(Ask::Set, &[7], &mut out);
         assert_eq!(out.len(), HEADER_LEN + 8 + 3 + 3);

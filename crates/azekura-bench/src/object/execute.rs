@@ -19,22 +19,19 @@ use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 
 use super::draw;
 use super::operation::{Operation, Outcome};
+use super::plan::How;
 use super::store::{Draft, Objects};
 use crate::threads::start_in;
 
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Operations outstanding at most.
-    pub depth: usize,
+    /// Depth, and how values are made and compared.
+    pub how: How,
     /// Operations due each second, in the open loop.
     pub rate: Option<f64>,
-    /// Whether values that are read are compared with what was put.
-    pub verify: bool,
     /// Which generation of values puts store.
     pub generation: u64,
-    /// Whether values are made in the store's memory, where it has such.
-    pub drafts: bool,
 }
 
 /// Longest value that is made: an object is at most as large.
@@ -90,7 +87,7 @@ pub fn execute(
     };
     let guarded = || work().inspect_err(|_| stop.store(true, Ordering::Relaxed));
     thread::scope(|scope| {
-        let threads: Result<Vec<_>> = (0..load.depth.max(1))
+        let threads: Result<Vec<_>> = (0..load.how.depth.max(1))
             .map(|_| start_in(scope, guarded))
             .collect();
         let threads = threads.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
@@ -134,7 +131,7 @@ impl Worker {
             Operation::Delete { .. } => store.remove(id),
         };
         let elapsed = start.elapsed();
-        if let (Some(found), true) = (found, load.verify && store.verifiable()) {
+        if let (Some(found), true) = (found, !load.how.no_verify && store.verifiable()) {
             self.verify(id, operation.key(), (*found).as_ref())?;
         }
         let method = operation.method();
@@ -166,7 +163,7 @@ impl Worker {
                 ),
             );
         }
-        if load.drafts
+        if load.how.drafts
             && let Some(mut draft) = store.draft(size)?
         {
             draft.fill(&mut draw::Making::new(id, load.generation, size))?;
@@ -248,12 +245,16 @@ mod tests {
         }
     }
 
-    const LOAD: Load = Load {
+    const HOW: How = How {
         depth: 1,
-        rate: None,
-        verify: true,
-        generation: 3,
+        fill: false,
+        no_verify: false,
         drafts: false,
+    };
+    const LOAD: Load = Load {
+        how: HOW,
+        rate: None,
+        generation: 3,
     };
 
     fn put(key: &str) -> Operation {
@@ -308,10 +309,9 @@ mod tests {
         let operations = || vec![put("~"), Operation::Get { key: "~".into() }];
         let error = run(&Shelf::default(), operations(), &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted);
-        let load = Load {
-            verify: false,
-            ..LOAD
-        };
+        let no_verify = true;
+        let how = How { no_verify, ..HOW };
+        let load = Load { how, ..LOAD };
         assert_eq!(
             run(&Shelf::default(), operations(), &load).unwrap().len(),
             2
@@ -323,7 +323,8 @@ mod tests {
         // A put returns only when four are in the store at once.
         let store = Shelf(Mutex::default(), Some(Barrier::new(4)));
         let operations = (0..16).map(|i| put(&i.to_string())).collect();
-        let found = run(&store, operations, &Load { depth: 4, ..LOAD }).unwrap();
+        let how = How { depth: 4, ..HOW };
+        let found = run(&store, operations, &Load { how, ..LOAD }).unwrap();
         let mut seqnos: Vec<u64> = found.iter().map(|outcome| outcome.seqno).collect();
         seqnos.sort_unstable();
         assert!(seqnos.into_iter().eq(0..16));

@@ -62,11 +62,11 @@ fn costs(phase: &Phase, object: &Object) -> String {
     format!(
         "  the device  for each {} reads of {}, {} writes of {}, {} flushes\n{own}{calls}  \
          took        {:.2} s of processors, {} of memory ({} private), {} of files\n",
-        each(cost.device_reads),
-        per_bytes(cost.device_bytes_read),
-        each(cost.device_writes),
-        per_bytes(cost.device_bytes_written),
-        each(cost.syncs),
+        each(cost.device.reads),
+        per_bytes(cost.device.bytes_read),
+        each(cost.device.writes),
+        per_bytes(cost.device.bytes_written),
+        each(cost.device.syncs),
         phase.cpu_seconds,
         bytes(cost.memory_bytes),
         bytes(cost.private_bytes),
@@ -133,7 +133,7 @@ pub(super) fn duration(seconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::forget::Forgot;
-    use crate::measure::{Calls, Counters};
+    use crate::measure::{Calls, Counters, Device};
     use crate::phase::{Cost, Details};
 
     #[test]
@@ -147,8 +147,11 @@ mod tests {
             key_size: Some(16),
             value_size: Some(4096),
             cost: Cost {
-                device_writes: Some(8),
-                syncs: Some(4),
+                device: Device {
+                    writes: Some(8),
+                    syncs: Some(4),
+                    ..Device::default()
+                },
                 ..Cost::default()
             },
             details: Details::Object(Box::new(Object {

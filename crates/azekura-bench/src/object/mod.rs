@@ -26,6 +26,7 @@ pub mod summary;
 mod table;
 mod workload;
 
+use std::io::BufReader;
 use std::path::Path;
 
 use azekura::error::{Error, Result};
@@ -33,7 +34,7 @@ use clap::{Args, Subcommand};
 
 use azekura_wire::parse_size;
 use draw::Keys;
-use operation::{ArrayReader, Operation, Outcome, ValueOf};
+use operation::{Operation, Outcome, ValueOf, read_array};
 use plan::ObjectPlan;
 use run::{Candidate, SuitePlan};
 use stores::Engine;
@@ -122,7 +123,7 @@ pub fn run(arguments: &ObjectArguments) -> Result<()> {
         None => measure(arguments.engine, &arguments.plan),
         Some(ObjectCommand::Workload(workload)) => print_workload(workload),
         Some(ObjectCommand::Summary(plan)) => summarize(plan),
-        Some(ObjectCommand::Plot(command)) => plot::plot(command, outcomes()?),
+        Some(ObjectCommand::Plot(command)) => plot::plot(command, outcomes),
         Some(ObjectCommand::Suite(plan)) => {
             let mut plan = plan.clone();
             if plan.stores.is_empty() {
@@ -190,17 +191,21 @@ fn print_workload(workload: &Workload) -> Result<()> {
     array.finish()
 }
 
-/// The results on standard input, one by one.
-fn outcomes() -> Result<impl Iterator<Item = Result<Outcome>>> {
-    let reader = phases::reader(Path::new("-"))?;
-    Ok(ArrayReader::new(reader, Path::new("standard input")))
+/// Hands over the results on standard input, one by one.
+fn outcomes(each: &mut dyn FnMut(Outcome) -> Result<()>) -> Result<()> {
+    read_array(
+        BufReader::new(std::io::stdin()),
+        Path::new("standard input"),
+        each,
+    )
 }
 
 fn summarize(plan: &SummaryPlan) -> Result<()> {
     let mut tally = Tally::default();
-    for outcome in outcomes()? {
-        tally.add(&outcome?);
-    }
+    outcomes(&mut |outcome| {
+        tally.add(&outcome);
+        Ok(())
+    })?;
     let summary = tally.finish(plan.value_size);
     let text = serde_json::to_string_pretty(&summary);
     line(&text.map_err(|error| Error::io("cannot write JSON", error))?)

@@ -13,12 +13,11 @@
 //!
 //! It does not know where keys come from.
 
-use std::io::{BufRead, Read, Write};
-use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::Path;
 
 use azekura::error::{Error, Kind, Result};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// One operation of a workload.
@@ -143,163 +142,66 @@ impl<W: Write> ArrayWriter<W> {
     }
 }
 
-/// Bytes, and on which line they are.
-struct Lines<R> {
-    from: R,
-    /// Ends of lines that were read.
-    ends: u64,
-    /// Bytes read since.
-    columns: u64,
-}
-
-impl<R> Lines<R> {
-    fn pass(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            if byte == b'\n' {
-                (self.ends, self.columns) = (self.ends + 1, 0);
-            } else {
-                self.columns += 1;
-            }
-        }
+/// Reads an array element by element, and hands each over to `each`.
+///
+/// Errors: `Invalid` for what is no array of such elements, with `name`, line and column; `Io`; and those of `each`.
+pub fn read_array<T: DeserializeOwned>(
+    from: impl Read,
+    name: &Path,
+    each: &mut dyn FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut elements = Elements {
+        each,
+        read: 0,
+        failed: None,
+    };
+    let mut json = serde_json::Deserializer::from_reader(from);
+    let read = json
+        .deserialize_seq(&mut elements)
+        .and_then(|()| json.end());
+    if let Some(error) = elements.failed {
+        return Err(error);
     }
-}
-
-impl<R: Read> Read for Lines<R> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.from.read(buf)?;
-        self.pass(&buf[..read]);
-        Ok(read)
-    }
-}
-
-/// Reads an array element by element: an iterator that ends after the array, or after the first error.
-pub struct ArrayReader<R, T> {
-    from: Lines<R>,
-    name: PathBuf,
-    state: State,
-    read: u64,
-    of: PhantomData<fn() -> T>,
-}
-
-#[derive(PartialEq)]
-enum State {
-    Before,
-    Inside,
-    Ended,
-}
-
-impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
-    /// Nothing is read yet. Errors call it `name`.
-    pub fn new(from: R, name: &Path) -> Self {
-        Self {
-            from: Lines {
-                from,
-                ends: 0,
-                columns: 0,
-            },
-            name: name.to_path_buf(),
-            state: State::Before,
-            read: 0,
-            of: PhantomData,
-        }
-    }
-
-    /// The next byte that is not blank, left where it is.
-    fn peek(&mut self) -> Result<Option<u8>> {
-        loop {
-            let failed = |error| Error::io("cannot read JSON", error).at(&self.name);
-            let ready = self.from.from.fill_buf().map_err(failed)?;
-            let Some(&byte) = ready.first() else {
-                return Ok(None);
-            };
-            if !byte.is_ascii_whitespace() {
-                return Ok(Some(byte));
-            }
-            self.skip(byte);
-        }
-    }
-
-    /// Goes past a byte that was looked at.
-    fn skip(&mut self, byte: u8) {
-        self.from.from.consume(1);
-        self.from.pass(&[byte]);
-    }
-
-    fn wrong(&self, what: &str) -> Error {
-        self.wrong_at((self.from.ends + 1, self.from.columns + 1), what)
-    }
-
-    fn wrong_at(&self, (line, column): (u64, u64), what: &str) -> Error {
-        let what = format!("line {line} column {column}: element {}: {what}", self.read);
-        Error::new(Kind::Invalid, what)
-            .at(&self.name)
-            .remedy("give a JSON array, as `azekura bench object workload` writes it")
-    }
-
-    /// What the parser found, which counts lines from where the element began.
-    fn misread(&self, error: &serde_json::Error) -> Error {
+    read.map_err(|error| {
         if let Some(kind) = error.io_error_kind() {
-            return Error::io("cannot read JSON", std::io::Error::from(kind)).at(&self.name);
+            return Error::io("cannot read JSON", std::io::Error::from(kind)).at(name);
         }
-        let text = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        // It has read up to the byte that is wrong, or one past the end.
-        let column = self.from.columns.max(1);
+        let (line, column, text) = (error.line(), error.column(), error.to_string());
+        let place = format!(" at line {line} column {column}");
         let what = text.strip_suffix(&place).unwrap_or(&text);
-        self.wrong_at((self.from.ends + 1, column), what)
-    }
-
-    fn element(&mut self) -> Result<Option<T>> {
-        let mut found = self.peek()?;
-        if self.state == State::Before {
-            if found != Some(b'[') {
-                return Err(self.wrong("an array is expected"));
-            }
-            self.skip(b'[');
-            found = self.peek()?;
-        } else if found == Some(b',') {
-            self.skip(b',');
-            found = self.peek()?;
-            if found == Some(b']') {
-                return Err(self.wrong("an object is expected after a comma"));
-            }
-        } else if found != Some(b']') {
-            return Err(self.wrong("a comma or the end of the array is expected"));
-        }
-        match found {
-            Some(b']') => {
-                self.skip(b']');
-                match self.peek()? {
-                    None => Ok(None),
-                    Some(_) => Err(self.wrong("nothing is expected after the array")),
-                }
-            }
-            // Only of an object does the parser read no byte too many.
-            Some(b'{') => {
-                self.state = State::Inside;
-                let mut one = serde_json::Deserializer::from_reader(&mut self.from);
-                let element = T::deserialize(&mut one);
-                let element = element.map_err(|error| self.misread(&error))?;
-                self.read += 1;
-                Ok(Some(element))
-            }
-            _ => Err(self.wrong("an object is expected")),
-        }
-    }
+        let what = format!(
+            "line {line} column {column}: element {}: {what}",
+            elements.read
+        );
+        Error::new(Kind::Invalid, what)
+            .at(name)
+            .remedy("give a JSON array, as `azekura bench object workload` writes it")
+    })
 }
 
-impl<R: BufRead, T: DeserializeOwned> Iterator for ArrayReader<R, T> {
-    type Item = Result<T>;
+struct Elements<'e, T> {
+    each: &'e mut dyn FnMut(T) -> Result<()>,
+    read: u64,
+    /// What `each` returned.
+    failed: Option<Error>,
+}
 
-    fn next(&mut self) -> Option<Result<T>> {
-        if self.state == State::Ended {
-            return None;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for &mut Elements<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
+        while let Some(element) = array.next_element()? {
+            if let Err(error) = (self.each)(element) {
+                self.failed = Some(error);
+                return Err(serde::de::Error::custom("ended"));
+            }
+            self.read += 1;
         }
-        let element = self.element().transpose();
-        if !matches!(element, Some(Ok(_))) {
-            self.state = State::Ended;
-        }
-        element
+        Ok(())
     }
 }
 
@@ -315,6 +217,15 @@ mod tests {
         }
         array.finish().unwrap();
         String::from_utf8(bytes).unwrap()
+    }
+
+    fn read<T: DeserializeOwned>(text: &str) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        read_array(text.as_bytes(), Path::new("put.json"), &mut |one| {
+            all.push(one);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     #[test]
@@ -334,9 +245,7 @@ mod tests {
             "[{\"PUT\":{\"key\":\"Z3Q0\",\"value\":{\"size\":102400}}},\n\
              {\"GET\":{\"key\":\"Z3Q0\"}},\n{\"DELETE\":{\"key\":\"Z3Q0\"}}]\n"
         );
-        let read: Result<Vec<Operation>> =
-            ArrayReader::new(text.as_bytes(), Path::new("w")).collect();
-        assert_eq!(read.unwrap(), operations);
+        assert_eq!(read::<Operation>(&text).unwrap(), operations);
         assert_eq!(written::<Operation>(&[]), "[]\n");
     }
 
@@ -358,52 +267,29 @@ mod tests {
              \"elapsed\":0.000125,\"exists\":null,\"error\":null}]\n"
         );
         let more = text.replace("{\"seqno\"", " {\"host\": [1, {}], \"seqno\"");
-        let read: Vec<Outcome> = ArrayReader::new(more.as_bytes(), Path::new("w"))
-            .map(Result::unwrap)
-            .collect();
-        assert_eq!(read, [outcome]);
+        assert_eq!(read::<Outcome>(&more).unwrap(), [outcome]);
         let failed = text.replace("\"error\":null", "\"error\":{\"reason\":\"x\"}");
-        let read: Vec<Outcome> = ArrayReader::new(failed.as_bytes(), Path::new("w"))
-            .map(Result::unwrap)
-            .collect();
-        assert!(read[0].error.is_some());
+        assert!(read::<Outcome>(&failed).unwrap()[0].error.is_some());
     }
 
     #[test]
-    fn what_is_no_array_of_operations_is_an_error_that_says_where() {
-        for (text, what) in [
-            ("", "element 0: an array is expected"),
-            ("{}", "element 0: an array is expected"),
-            ("[1]", "element 0: an object is expected"),
-            (
-                "[{\"GET\":{\"key\":\"a\"}}",
-                "element 1: a comma or the end",
-            ),
-            (
-                "[{\"GET\":{\"key\":\"a\"}},]",
-                "element 1: an object is expected after a comma",
-            ),
-            (
-                "[{\"GET\":{\"key\":\"a\"}}]x",
-                "element 1: nothing is expected after",
-            ),
-            ("[{\"GET\":{\"kex\":\"a\"}}]", "element 0: "),
-            ("[{\"GET\":{\"key\":\"a", "element 0: "),
-            ("[{\"FLY\":{\"key\":\"a\"}}]", "element 0: unknown variant"),
-        ] {
-            let read: Result<Vec<Operation>> =
-                ArrayReader::new(text.as_bytes(), Path::new("w")).collect();
-            let error = read.unwrap_err();
-            assert_eq!(error.kind(), Kind::Invalid);
-            assert!(error.to_string().contains(what), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn errors_name_the_file_and_the_line_of_all_it_holds() {
+    fn what_is_no_array_of_operations_is_an_error_that_names_the_file_and_the_place() {
         let get = "{\"GET\":{\"key\":\"a\"}}";
         for (text, place) in [
-            (String::new(), "line 1 column 1: element 0: "),
+            (String::new(), "line 1 column 0: element 0: "),
+            ("{}".into(), "line 1 column 1: element 0: "),
+            ("[1]".into(), "line 1 column 2: element 0: "),
+            (format!("[{get}"), "line 1 column 20: element 1: "),
+            (format!("[{get},]"), "line 1 column 22: element 1: "),
+            (format!("[{get}]x"), "line 1 column 22: element 1: "),
+            (
+                "[{\"GET\":{\"key\":\"a".into(),
+                "line 1 column 17: element 0: ",
+            ),
+            (
+                get.replace("{\"GET", "[{\"FLY"),
+                "line 1 column 7: element 0: unknown variant",
+            ),
             (
                 format!("[{get},\n{get},\n\n  oops]"),
                 "line 4 column 3: element 2: ",
@@ -416,19 +302,20 @@ mod tests {
                 format!("[{get},\n{{\"GET\":\n{{\"key\":7}}}}]"),
                 "line 3 column 9: element 1: invalid type: integer `7`",
             ),
-            (
-                format!("[\n{get}\n{get}]"),
-                "line 3 column 1: element 1: a comma",
-            ),
+            (format!("[\n{get}\n{get}]"), "line 3 column 1: element 1: "),
         ] {
-            let read: Result<Vec<Operation>> =
-                ArrayReader::new(text.as_bytes(), Path::new("put.json")).collect();
-            let error = read.unwrap_err().to_string();
+            let error = read::<Operation>(&text).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            let error = error.to_string();
+            let expected = format!("invalid: {place}");
             assert!(
-                error.starts_with(&format!("invalid: {place}")),
+                error.starts_with(&expected) && error.contains(" at put.json"),
                 "{text}: {error}"
             );
-            assert!(error.contains(" at put.json"), "{error}");
         }
+        let full = || Error::new(Kind::Full, "by design");
+        let each = &mut |_: Operation| Err(full());
+        let error = read_array(format!("[{get}]").as_bytes(), Path::new("w"), each).unwrap_err();
+        assert_eq!(error.to_string(), full().to_string());
     }
 }

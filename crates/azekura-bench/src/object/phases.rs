@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use super::draw::Keys;
 use super::execute::{Load, execute};
 use super::operation::{ArrayWriter, Operation, Operations, Outcome, ValueOf};
 use super::plan::{ObjectPlan, Op};
-use super::store::{Open, Setup};
+use super::store::{Objects, Open, Setup};
 use super::summary::Tally;
 use super::workload::Workload;
 use crate::forget::forget;
@@ -124,7 +124,7 @@ impl ObjectPlan {
             create,
             class: self.durability,
             capacity: self.capacity(),
-            fill: self.fill,
+            fill: self.how.fill,
             objects: self.count,
             value_size: self.value_size,
         }
@@ -188,7 +188,7 @@ impl Runner<'_> {
             let operations = workload.operations()?;
             let (phase, faults) = self.phase("workload", operations, load, create, true)?;
             // Where several are outstanding, a get may overtake its put.
-            let lost = match plan.depth {
+            let lost = match plan.how.depth {
                 1 if !faults.missed.is_empty() => workload.first_lost(&faults.missed)?,
                 _ => None,
             };
@@ -257,7 +257,7 @@ impl Runner<'_> {
         let phase = Phase {
             engine: self.engine.to_owned(),
             op: op.to_owned(),
-            threads: self.plan.depth as u64,
+            threads: self.plan.how.depth as u64,
             key_size: self.plan.key_size_of(op),
             value_size: self.plan.value_size_of(op),
             ..Phase::default()
@@ -298,11 +298,9 @@ impl Runner<'_> {
                 .map_or(Ok(()), |results| results.add(&outcome))
         };
         let how = Load {
-            depth: plan.depth,
+            how: plan.how,
             rate: plan.rate,
-            verify: !plan.no_verify,
             generation,
-            drafts: plan.drafts,
         };
         let (before, own, calls) = (device(plan), store.counters(), Calls::now());
         let (cpu, start) = (measure::cpu_seconds(), Instant::now());
@@ -315,12 +313,7 @@ impl Runner<'_> {
             object.sync_seconds = Some(start.elapsed().as_secs_f64());
         }
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
-        let calls = calls.zip(Calls::now());
-        object.calls = calls.map(|(before, now)| now.since(before));
-        phase.cost.device(&device(plan).since(before));
-        object.store = own.zip(store.counters()).map(|(own, now)| now.since(own));
-        phase.durability = Some(store.durability());
-        phase.cost.memory(self.before, Memory::now());
+        self.costs(&mut phase, &mut object, &*store, (before, own, calls));
         store.close()?;
         self.files(&mut phase)?;
         sum_up(&mut phase, &mut object, tally);
@@ -354,12 +347,7 @@ impl Runner<'_> {
         let own = store.counters().map(|_| Counters::default());
         let there = store.get(super::draw::id_of(&key)?)?.is_some();
         object.first_get_seconds = Some(start.elapsed().as_secs_f64());
-        phase.durability = Some(store.durability());
-        phase.cost.memory(self.before, Memory::now());
-        let calls = calls.zip(Calls::now());
-        object.calls = calls.map(|(before, now)| now.since(before));
-        phase.cost.device(&device(self.plan).since(before));
-        object.store = own.zip(store.counters()).map(|(own, now)| now.since(own));
+        self.costs(&mut phase, &mut object, &*store, (before, own, calls));
         store.close()?;
         phase.seconds = start.elapsed().as_secs_f64();
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
@@ -373,6 +361,23 @@ impl Runner<'_> {
             (faults.missing, faults.missed) = (1, vec![(0, key)]);
         }
         Ok((phase, faults))
+    }
+
+    /// Memory, and what the device, the store and the process did since `before`.
+    fn costs(
+        &self,
+        phase: &mut Phase,
+        object: &mut Object,
+        store: &dyn Objects,
+        before: (Device, Option<Counters>, Option<Calls>),
+    ) {
+        let (did, own, calls) = before;
+        phase.durability = Some(store.durability());
+        phase.cost.memory(self.before, Memory::now());
+        phase.cost.device = device(self.plan).since(did);
+        let calls = calls.zip(Calls::now());
+        object.calls = calls.map(|(before, now)| now.since(before));
+        object.store = own.zip(store.counters()).map(|(own, now)| now.since(own));
     }
 
     fn files(&self, phase: &mut Phase) -> Result<()> {
@@ -423,16 +428,6 @@ impl Faults {
 fn kind_of(word: &str) -> Kind {
     let found = Kind::ALL.into_iter().find(|kind| kind.word() == word);
     found.unwrap_or(Kind::Io)
-}
-
-/// Standard input for `-`.
-pub(super) fn reader(path: &Path) -> Result<BufReader<Box<dyn Read + Send>>> {
-    let from: Box<dyn Read + Send> = if path == Path::new("-") {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|error| Error::io("cannot open", error).at(path))?)
-    };
-    Ok(BufReader::with_capacity(1 << 16, from))
 }
 
 /// Standard output for `-`. A file that is there is replaced, unless it is a store.

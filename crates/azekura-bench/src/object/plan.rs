@@ -3,7 +3,7 @@
 //! A plan is checked before anything is opened, so that a contradiction is an error and not a strange
 //! figure. It does not know how a phase is run.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result, size};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::draw::Keys;
 use super::execute::VALUE_SIZE_MAX;
 use crate::phase::Class;
-use crate::words::{between, fits, refused};
+use crate::words::{between, fits, flags, refused};
 
 /// One phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -69,15 +69,31 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
+/// The flags that `object` and its suite share.
+#[derive(Args, Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct How {
+    /// Operations outstanding at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: usize,
+    /// Write all of a store's file when it is made, where the store can
+    #[arg(long)]
+    pub fill: bool,
+    /// Do not compare the values that are read with those that were put
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
+    #[arg(long)]
+    pub drafts: bool,
+}
+
 /// The flags of `object`.
-#[derive(Args, Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag, and none excludes another"
-)]
+#[derive(Args, Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct ObjectPlan {
     /// Where the store is; made by a first phase `put`, otherwise it must exist
     #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
     pub path: Option<PathBuf>,
     /// Objects of the population: `put` stores all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -102,9 +118,10 @@ pub struct ObjectPlan {
     /// Other keys for another text, of at most 32 bytes
     #[arg(long, value_name = "TEXT", default_value = "foo")]
     pub seed: String,
-    /// Operations outstanding at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub depth: usize,
+    /// How operations run
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub how: How,
     /// Operations due each second; latency then counts from when one was due
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
@@ -114,26 +131,20 @@ pub struct ObjectPlan {
     /// Bytes the store is made for; [default: twice what the values need]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub capacity: Option<u64>,
-    /// Write all of the store's file when it is made, where the store can
-    #[arg(long)]
-    pub fill: bool,
-    /// Do not compare the values that are read with those that were put
-    #[arg(long)]
-    pub no_verify: bool,
-    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
-    #[arg(long)]
-    pub drafts: bool,
     /// Before each phase, drop the store from the system's caches (as root: all files)
     #[arg(long)]
     pub cold: bool,
     /// Run the operations of a file of JSON, or of standard input (-), instead of phases
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ops", "sample"])]
+    #[serde(skip)]
     pub workload: Option<PathBuf>,
     /// Which values the puts of a workload store: another number, other bytes
     #[arg(long, value_name = "N", default_value_t = 0, requires = "workload")]
+    #[serde(skip)]
     pub generation: u64,
     /// Write what came of each operation as JSON to a file, or to standard output (-) instead of a table
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub results: Option<PathBuf>,
     /// One JSON object per phase instead of a table
     #[arg(long)]
@@ -177,7 +188,7 @@ impl ObjectPlan {
 
     /// Refuses what contradicts itself: `Invalid`.
     pub fn check(&self) -> Result<()> {
-        between("--depth", self.depth as u64, 1, 4096)?;
+        between("--depth", self.how.depth as u64, 1, 4096)?;
         between("--generation", self.generation, 0, u32::MAX.into())?;
         if self.count == 0 {
             return refused("an empty population", "--count 1 or more");
@@ -222,52 +233,9 @@ impl ObjectPlan {
         fits(path, "put", creates)
     }
 
-    /// The flags of this plan, for another process.
+    /// The flags of this plan, which has phases and keeps no results, for another process.
     pub fn flags(&self) -> Vec<OsString> {
-        let mut flags: Vec<OsString> = Vec::new();
-        let mut add = |flag: &str, value: Option<&dyn AsRef<OsStr>>| {
-            flags.push(flag.into());
-            flags.extend(value.map(|value| value.as_ref().to_owned()));
-        };
-        let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
-        if self.workload.is_none() {
-            add("--ops", Some(&ops.join(",")));
-            add("--sample", Some(&self.sample().to_string()));
-        }
-        for (flag, path) in [
-            ("--path", &self.path),
-            ("--workload", &self.workload),
-            ("--results", &self.results),
-        ] {
-            if let Some(path) = path {
-                add(flag, Some(path));
-            }
-        }
-        if self.workload.is_some() {
-            add("--generation", Some(&self.generation.to_string()));
-        }
-        add("--count", Some(&self.count.to_string()));
-        add("--key-size", Some(&self.key_size.to_string()));
-        add("--value-size", Some(&self.value_size.to_string()));
-        add("--seed", Some(&self.seed));
-        add("--depth", Some(&self.depth.to_string()));
-        add("--durability", Some(&self.durability.word()));
-        add("--capacity", Some(&self.capacity().to_string()));
-        if let Some(rate) = self.rate {
-            add("--rate", Some(&rate.to_string()));
-        }
-        for (flag, on) in [
-            ("--fill", self.fill),
-            ("--no-verify", self.no_verify),
-            ("--drafts", self.drafts),
-            ("--cold", self.cold),
-            ("--json", self.json),
-        ] {
-            if on {
-                add(flag, None);
-            }
-        }
-        flags
+        flags(self.path.as_deref(), self)
     }
 }
 
@@ -284,8 +252,11 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use crate::words::read_flags;
+
     fn plan(flags: &str) -> ObjectPlan {
         read_flags(flags).unwrap()
     }
@@ -296,18 +267,12 @@ mod tests {
             "",
             "--path a/b --count 5 --sample 2 --ops get,load --key-size 8 --value-size 1MiB --seed x \
              --depth 4 --rate 0.5 --durability power --capacity 1GiB --fill --no-verify --drafts --cold --json",
-            "--workload w --generation 3 --results r",
         ] {
             let first = plan(flags);
             let words = first.flags().join(OsStr::new(" "));
             let again = plan(&words.into_string().unwrap());
             assert_eq!(again.flags(), first.flags(), "{flags}");
-            let filled = ObjectPlan {
-                sample: first.sample.or(again.sample),
-                capacity: again.capacity,
-                ..first
-            };
-            assert_eq!(format!("{again:?}"), format!("{filled:?}"));
+            assert_eq!(format!("{again:?}"), format!("{first:?}"));
         }
     }
 

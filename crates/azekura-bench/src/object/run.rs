@@ -9,8 +9,9 @@ use azekura::error::{Error, Kind, Result};
 use azekura_wire::parse_size;
 use clap::{Args, ValueEnum};
 
-use super::plan::{ObjectPlan, Op};
+use super::plan::{How, ObjectPlan, Op};
 use crate::phase::{Class, Phase};
+use crate::words::read_flags;
 
 /// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
 const WHOLE: f64 = 1e7 * 102_400.0;
@@ -37,10 +38,6 @@ impl Candidate {
 
 /// The flags of `suite`.
 #[derive(Args, Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag, and none excludes another"
-)]
 pub struct SuitePlan {
     /// Which part of the published 1 TB each store holds, for each size
     #[arg(long, value_name = "PART", default_value_t = 0.002)]
@@ -66,24 +63,15 @@ pub struct SuitePlan {
     /// Least number of objects that are updated, read and removed
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub sample_min: u64,
-    /// Operations outstanding at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub depth: usize,
+    /// How operations run
+    #[command(flatten)]
+    pub how: How,
     /// Rounds of all stores
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub rounds: u64,
-    /// Write all of a store's file when it is made, where the store can
-    #[arg(long)]
-    pub fill: bool,
     /// Keep the system's caches before each step
     #[arg(long)]
     pub warm: bool,
-    /// Do not compare the values that are read with those that were put
-    #[arg(long)]
-    pub no_verify: bool,
-    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
-    #[arg(long)]
-    pub drafts: bool,
     /// The folder where stores are made and removed [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
@@ -140,21 +128,12 @@ impl SuitePlan {
             count,
             sample: Some((count / 100).max(self.sample_min).min(count)),
             ops: Vec::new(),
-            key_size: 16,
             value_size,
-            seed: "foo".into(),
-            depth: self.depth,
-            rate: None,
+            how: self.how,
             durability: class,
-            capacity: None,
-            fill: self.fill,
-            no_verify: self.no_verify,
-            drafts: self.drafts,
             cold: !self.warm,
-            workload: None,
-            generation: 0,
-            results: None,
             json: true,
+            ..read_flags("").expect("every flag has a default")
         }
     }
 }

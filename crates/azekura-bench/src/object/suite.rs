@@ -17,7 +17,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use azekura::error::{Error, Result, size};
+use azekura::error::{Result, size};
 use indicatif::ProgressBar;
 
 use super::plan::{ObjectPlan, Op};
@@ -27,7 +27,7 @@ use crate::child;
 use crate::comparison::in_turn;
 use crate::phase::{Details, Phase};
 use crate::report::{line, progress};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Unfinished, fresh_name};
 
 /// Starts a process that runs the phases of a plan on the store of that name, and returns what it printed.
 pub type Start<'s> = &'s dyn Fn(&str, &ObjectPlan) -> Result<Vec<Phase>>;
@@ -42,14 +42,6 @@ pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Pha
         size(plan.value_size)
     );
     child::phases(&[words, &[store]].concat(), plan.flags(), &what)
-}
-
-/// A folder that is removed with its content.
-fn place(folder: &Path) -> Result<Unfinished> {
-    let path = folder.join(format!("azekura-objects-{}", std::process::id()));
-    let failed = |error| Error::io("cannot make a folder for the stores", error).at(&path);
-    std::fs::create_dir(&path).map_err(failed)?;
-    Unfinished::at(&path)
 }
 
 /// Shows which step runs.
@@ -114,7 +106,7 @@ fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()>
         for &value_size in &plan.sizes {
             in_turn(round, plan.stores.len(), |side| {
                 let candidate = &plan.stores[side];
-                let place = place(&folder)?;
+                let place = Unfinished::folder(&folder.join(fresh_name("objects")))?;
                 let path = place.path().join("store");
                 let begin = |op| shown.begin(candidate, value_size, op);
                 let phases = steps(plan, start, &begin, &path, candidate, value_size)?;
@@ -189,13 +181,14 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use azekura::Kind;
+    use azekura::error::Error;
     use clap::ValueEnum as _;
 
     use super::*;
     use crate::object::phases;
     use crate::object::stores::Engine;
     use crate::object::table::ratio;
-    use crate::phase::{Class, Object};
+    use crate::phase::{Class, Object, collect};
     use crate::words::read_flags;
 
     fn plan(flags: &str) -> SuitePlan {
@@ -204,13 +197,8 @@ mod tests {
 
     /// The steps in this process.
     fn start(store: &str, plan: &ObjectPlan) -> Result<Vec<Phase>> {
-        let mut found = Vec::new();
         let engine = Engine::from_str(store, false).unwrap();
-        phases::run(store, engine.open(), plan, &mut |phase| {
-            found.push(phase);
-            Ok(())
-        })?;
-        Ok(found)
+        collect(|emit| phases::run(store, engine.open(), plan, emit))
     }
 
     #[test]

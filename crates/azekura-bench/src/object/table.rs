@@ -57,7 +57,7 @@ fn is_cold(found: &Phase) -> bool {
 /// Operations a second: of the sum of latencies, as published, where one was outstanding at a time, otherwise
 /// of the time that passed.
 fn rate(found: &Phase) -> Option<f64> {
-    let summary = found.object()?.summary.as_ref()?;
+    let summary = found.summary()?;
     let count = summary.done() as f64;
     Some(if found.threads == 1 {
         summary.ops
@@ -95,7 +95,7 @@ impl<'r> Rounds<'r> {
     }
 
     fn latency(&self, of: impl Fn(&Latency) -> f64) -> String {
-        self.seconds(|phase| Some(of(&phase.object()?.summary.as_ref()?.latency)))
+        self.seconds(|phase| Some(of(&phase.summary()?.latency)))
     }
 
     /// For each operation.
@@ -146,7 +146,7 @@ pub(super) fn render(plan: &SuitePlan, table: Op, runs: &[Run], ours: &str) -> S
     };
     let title = format!(
         "{title}, {} of 1 TB, depth {}; ours: {ours}",
-        plan.scale, plan.depth
+        plan.scale, plan.how.depth
     );
     let mut lines = head(&title, &format!("{WHO} {columns} {LAST}"));
     let ways: &[bool] = if table == Op::Load {
@@ -205,7 +205,7 @@ pub(super) fn costs(plan: &SuitePlan, runs: &[Run]) -> String {
             size(value_size),
             candidate.store,
             found.class(),
-            by(|phase| phase.cost.device_bytes_written),
+            by(|phase| phase.cost.device.bytes_written),
             by(|phase| phase.cost.allocated_bytes),
             bytes(|phase| phase.cost.memory_bytes),
             bytes(|phase| phase.cost.private_bytes),
@@ -257,8 +257,8 @@ fn phase(found: &Rounds<'_>, table: Op) -> String {
         found.latency(|latency| latency.p999),
         found.latency(|latency| latency.p9999),
         found.latency(|latency| latency.max),
-        found.each(|phase| phase.cost.device_reads),
-        found.each(|phase| phase.cost.device_writes),
-        found.each(|phase| phase.cost.syncs),
+        found.each(|phase| phase.cost.device.reads),
+        found.each(|phase| phase.cost.device.writes),
+        found.each(|phase| phase.cost.device.syncs),
     )
 }

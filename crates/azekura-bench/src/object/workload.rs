@@ -12,13 +12,18 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use azekura::error::{Error, Kind, Result, size};
 
 use super::draw::id_of;
 use super::execute::VALUE_SIZE_MAX;
-use super::operation::{ArrayReader, Operation, Operations};
+use super::operation::{Operation, Operations, read_array};
+use crate::threads;
+use crate::unfinished::fresh_name;
+
+/// So many operations are read ahead of the run.
+const READ_AHEAD: usize = 1 << 10;
 
 /// A workload that was checked.
 #[derive(Debug)]
@@ -54,27 +59,31 @@ impl Workload {
             count: 0,
             begins_with_put: false,
         };
-        for operation in workload.array()? {
-            let operation = operation?;
-            workload.check(&operation)?;
-            if workload.count == 0 {
-                workload.begins_with_put = matches!(operation, Operation::Put { .. });
-            }
-            workload.count += 1;
-        }
+        let (mut count, mut begins_with_put) = (0, false);
+        workload.each(&mut |operation| {
+            workload.check(count, &operation)?;
+            begins_with_put |= count == 0 && matches!(operation, Operation::Put { .. });
+            count += 1;
+            Ok(())
+        })?;
+        (workload.count, workload.begins_with_put) = (count, begins_with_put);
         Ok(workload)
     }
 
-    fn array(&self) -> Result<ArrayReader<BufReader<File>, Operation>> {
+    /// The file, at its beginning. One reader at a time: they share the place in the file.
+    fn reader(&self) -> Result<BufReader<File>> {
         let failed = |error| Error::io("cannot read the workload", error).at(&self.name);
         let mut file = self.file.try_clone().map_err(failed)?;
         file.rewind().map_err(failed)?;
-        let reader = BufReader::with_capacity(1 << 16, file);
-        Ok(ArrayReader::new(reader, &self.name))
+        Ok(BufReader::with_capacity(1 << 16, file))
     }
 
-    fn check(&self, operation: &Operation) -> Result<()> {
-        let what = |what: &str| format!("operation {}: {what}", self.count);
+    fn each(&self, each: &mut dyn FnMut(Operation) -> Result<()>) -> Result<()> {
+        read_array(self.reader()?, &self.name, each)
+    }
+
+    fn check(&self, count: u64, operation: &Operation) -> Result<()> {
+        let what = |what: &str| format!("operation {count}: {what}");
         if id_of(operation.key()).is_err() {
             let error = Error::new(Kind::Invalid, what("a key has at most 16 bytes"));
             return Err(error.at(&self.name).key(operation.key().as_bytes()));
@@ -105,9 +114,21 @@ impl Workload {
         self.count
     }
 
-    /// The operations, from the first. One reader at a time: they share the place in the file.
+    /// The operations, from the first, which a thread reads ahead.
     pub(super) fn operations(&self) -> Result<Operations> {
-        Ok(Box::new(self.array()?))
+        let (reader, name) = (self.reader()?, self.name.clone());
+        let (to, from) = sync_channel(READ_AHEAD);
+        threads::start(move || {
+            let read = read_array(reader, &name, &mut |operation| {
+                let ended = |_| Error::new(Kind::Invalid, "the run has ended");
+                to.send(Ok(operation)).map_err(ended)
+            });
+            if let Err(error) = read {
+                // A run that has ended does not need it.
+                let _ = to.send(Err(error));
+            }
+        })?;
+        Ok(Box::new(from.into_iter()))
     }
 
     /// The first of the operations `missed`, by number, whose object the workload had put and not removed before.
@@ -118,13 +139,14 @@ impl Workload {
             there.insert(key, false);
             missed_at.insert(number, key);
         }
-        for (number, operation) in (0..).zip(self.array()?) {
-            let operation = operation?;
+        let (mut lost, mut number) = (None, 0);
+        self.each(&mut |operation| {
             if let Some(key) = missed_at.get(&number)
                 && there[key.as_str()]
             {
-                return Ok(Some((*key).clone()));
+                lost.get_or_insert_with(|| (*key).clone());
             }
+            number += 1;
             if let Some(there) = there.get_mut(operation.key()) {
                 match operation {
                     Operation::Put { .. } => *there = true,
@@ -132,17 +154,15 @@ impl Workload {
                     Operation::Delete { .. } => *there = false,
                 }
             }
-        }
-        Ok(None)
+            Ok(())
+        })?;
+        Ok(lost)
     }
 }
 
 /// A file without a name that holds what `from` gives.
 fn spooled(from: &mut dyn std::io::Read, name: &Path) -> Result<File> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path =
-        std::env::temp_dir().join(format!("azekura-workload-{}-{number}", std::process::id()));
+    let path = std::env::temp_dir().join(fresh_name("workload"));
     let failed = |error| Error::io("cannot keep the workload in a file", error).at(&path);
     let mut file = OpenOptions::new()
         .read(true)

@@ -93,49 +93,56 @@ pub(super) fn judge(
     after: &Known,
     found: Option<&[u8]>,
 ) -> Result<Found, String> {
+    let possible = possible(before, after);
+    let is_found = |(writer, Slot { version, base, .. }): &&(u64, Slot)| match found {
+        None => *base == 0,
+        Some(value) => *base > 0 && content.is_value(key, *writer, *base, *version, value),
+    };
+    match possible.iter().find(is_found) {
+        Some((_, slot)) if slot.base == 0 => Ok(Found::Absent),
+        Some((writer, slot)) => Ok(Found::Value(*writer, slot.version, slot.base)),
+        None => Err(possible
+            .iter()
+            .map(|(writer, slot)| words(content, key, *writer, slot))
+            .collect::<Vec<_>>()
+            .join(" or ")),
+    }
+}
+
+/// The changes that may be what a read finds, each with its writer. No base: the record was removed.
+fn possible(before: &Known, after: &Known) -> Vec<(u64, Slot)> {
     let last_start = before.last_start();
     let is_overwritten = |slot: &Slot| last_start > slot.end;
-    let cells = || before.cells.iter().zip(&after.cells).zip(0_u64..);
-    let Some(value) = found else {
-        let swept = before.sweep.done();
-        let is_absent = !is_overwritten(&swept) && swept.version > 0
-            || after.sweep.newest.version > swept.version
-            || cells().any(|((before, after), _)| {
-                let done = before.done();
-                let mut later = (done.version + 1)..=after.newest.version;
-                done.base == 0 && !is_overwritten(&done)
-                    || later.any(|version| {
-                        known(before, after, version).is_none_or(|slot| slot.base == 0)
-                    })
-            });
-        return if is_absent {
-            Ok(Found::Absent)
-        } else {
-            Err(expected(content, key, before, after))
-        };
-    };
-    for ((before, after_cell), writer) in cells() {
+    let mut possible = Vec::new();
+    let (swept, sweep) = (before.sweep.done(), after.sweep.newest);
+    if swept.version > 0 && !is_overwritten(&swept) || sweep.version > swept.version {
+        possible.push((0, sweep));
+    }
+    for ((before, after_cell), writer) in before.cells.iter().zip(&after.cells).zip(0_u64..) {
         let done = before.done();
         for version in done.version..=after_cell.newest.version {
-            if version == 0 || version == done.version && is_overwritten(&done) {
+            if version == done.version && is_overwritten(&done) {
                 continue;
             }
-            let bases = match known(before, after_cell, version) {
-                Some(slot) if slot.base == 0 => continue,
-                Some(slot) if slot.base < version && is_swept_within(&after.sweep, &slot) => {
-                    vec![slot.base, version]
+            let mut add = |slot: Slot, base: u32| possible.push((writer, Slot { base, ..slot }));
+            if let Some(slot) = known(before, after_cell, version) {
+                add(slot, slot.base);
+                if (1..version).contains(&slot.base) && is_swept_within(&after.sweep, &slot) {
+                    add(slot, version);
                 }
-                Some(slot) => vec![slot.base],
-                None => (version.saturating_sub(CHAIN_MAX).max(1)..=version).collect(),
-            };
-            for base in bases {
-                if content.is_value(key, writer, base, version, value) {
-                    return Ok(Found::Value(writer, version, base));
-                }
+            } else {
+                let slot = Slot {
+                    version,
+                    end: u64::MAX,
+                    ..Slot::default()
+                };
+                add(slot, 0);
+                let bases = version.saturating_sub(CHAIN_MAX).max(1)..=version;
+                bases.for_each(|base| add(slot, base));
             }
         }
     }
-    Err(expected(content, key, before, after))
+    possible
 }
 
 /// The change of this version, if one of the two cells still has it.
@@ -156,37 +163,18 @@ fn is_swept_within(sweep: &Cell, append: &Slot) -> bool {
     })
 }
 
-/// The possible states in words.
-fn expected(content: &Content, key: u64, before: &Known, after: &Known) -> String {
-    let last_start = before.last_start();
-    let mut words: Vec<String> = Vec::new();
-    for ((before, after), writer) in before.cells.iter().zip(&after.cells).zip(0_u64..) {
-        let done = before.done();
-        for version in done.version..=after.newest.version {
-            let slot = known(before, after, version).unwrap_or_default();
-            if version == done.version && last_start > slot.end {
-                continue;
-            }
-            let state = if slot.base == 0 {
-                "nothing".to_owned()
-            } else {
-                let len = content.value(key, writer, slot.base, version).len();
-                format!("{len} bytes")
-            };
-            let acknowledged = if slot.is_under_way() {
-                "not acknowledged"
-            } else {
-                "acknowledged"
-            };
-            words.push(format!(
-                "{state} (version {version} of writer {writer}, {acknowledged})"
-            ));
-        }
-    }
-    if after.sweep.newest.version > 0 && (after.sweep.newest.is_under_way() || words.is_empty()) {
-        words.push("nothing (removed with all others)".to_owned());
-    }
-    words.join(" or ")
+/// A possible state in words.
+fn words(content: &Content, key: u64, writer: u64, slot: &Slot) -> String {
+    let state = match slot.base {
+        0 => "nothing".to_owned(),
+        base => format!(
+            "{} bytes",
+            content.value(key, writer, base, slot.version).len()
+        ),
+    };
+    let not = if slot.is_under_way() { "not " } else { "" };
+    let version = slot.version;
+    format!("{state} (version {version} of writer {writer}, {not}acknowledged)")
 }
 
 /// What an unexpected value is, in words: of which earlier version it is, if it is of one.

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
 use azekura::io::Access;
+use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, Population};
 use crate::generate::Choice;
@@ -33,14 +34,14 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(super) const LIFE: Duration = Duration::from_millis(1500);
 
 /// What a child is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     Work,
     Verify,
 }
 
 /// Which child of which round it is, as its flag has it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) phase: Phase,
     pub(super) seed: u64,
@@ -49,40 +50,15 @@ pub(super) struct Order {
     pub(super) folder: PathBuf,
 }
 
-impl Order {
-    fn word(&self) -> String {
-        let phase = match self.phase {
-            Phase::Work => "work",
-            Phase::Verify => "verify",
-        };
-        let (seed, store, round) = (self.seed, self.store, self.round);
-        format!("{phase},{seed},{store},{round},{}", self.folder.display())
-    }
-
-    pub(super) fn read(word: &str) -> Option<Self> {
-        let mut parts = word.splitn(5, ',');
-        Some(Self {
-            phase: match parts.next()? {
-                "work" => Phase::Work,
-                "verify" => Phase::Verify,
-                _ => return None,
-            },
-            seed: parts.next()?.parse().ok()?,
-            store: parts.next()?.parse().ok()?,
-            round: parts.next()?.parse().ok()?,
-            folder: parts.next()?.into(),
-        })
-    }
-}
-
 fn spawn(order: &Order) -> Result<(Child, Listed)> {
     let failed = |error| Error::io("cannot run the child", error);
     let messages = File::create(order.folder.join("child.txt")).map_err(failed)?;
+    let order_text = serde_json::to_string(order).map_err(|error| failed(error.into()))?;
     // The flags of this process decide what is drawn; what comes last counts.
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command
         .args(std::env::args_os().skip(1))
-        .arg(format!("--child={}", order.word()))
+        .arg(format!("--child={order_text}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(messages);

@@ -106,8 +106,8 @@ struct Plan {
     #[command(flatten)]
     fixed: Fixed,
     /// What the process is to do that is killed
-    #[arg(long, hide = true)]
-    child: Option<String>,
+    #[arg(long, hide = true, value_parser = |order: &str| serde_json::from_str::<Order>(order))]
+    child: Option<Order>,
 }
 
 /// What was tried.
@@ -124,7 +124,7 @@ struct Summary {
     reads: u64,
     refused: u64,
     keys_verified: u64,
-    chores: std::collections::BTreeMap<&'static str, u64>,
+    chores: std::collections::BTreeMap<String, u64>,
 }
 
 impl Summary {
@@ -134,7 +134,7 @@ impl Summary {
         self.reads += ledger.figure(work::READS);
         self.refused += ledger.figure(work::REFUSED);
         self.keys_verified += ledger.figure(work::VERIFIED);
-        for chore in Chore::ALL {
+        for &chore in Chore::value_variants() {
             let count = ledger.figure(work::CHORES + chore as usize);
             if count > 0 {
                 *self.chores.entry(chore.word()).or_default() += count;
@@ -236,10 +236,8 @@ impl Plan {
             )
             .remedy("leave --kill out, or choose hash or object"));
         }
-        if let Some(child) = &self.child {
-            let order = Order::read(child)
-                .ok_or_else(|| Error::new(Kind::Invalid, "this flag is for the program itself"))?;
-            return self.obey::<S>(&order);
+        if let Some(order) = &self.child {
+            return self.obey::<S>(order);
         }
         let seed = self.seed.unwrap_or_else(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -250,19 +248,16 @@ impl Plan {
             word(&self.engine),
             std::process::id()
         );
-        let folder = self
-            .path
-            .clone()
-            .unwrap_or_else(std::env::temp_dir)
-            .join(name);
+        let folder = self.path.clone().unwrap_or_else(std::env::temp_dir);
         std::fs::create_dir_all(&folder)
-            .map_err(|e| Error::io("cannot make the folder of the stores", e).at(&folder))?;
+            .map_err(|e| Error::io("cannot make a folder", e).at(&folder))?;
+        let folder = folder.join(name);
         let mut summary = Summary {
             engine: word(&self.engine),
             seed,
             ..Summary::default()
         };
-        let unfinished = Unfinished::at(&folder)?;
+        let unfinished = Unfinished::folder(&folder)?;
         match self.rounds::<S>(seed, &folder, &mut summary) {
             Ok(()) => {}
             // The store shows what happened.
@@ -330,7 +325,7 @@ impl Plan {
                 } else {
                     self.obey::<S>(&order)
                 };
-                done.map_err(|error| self.report::<S>(error, &order, &shape))?;
+                done.map_err(|error| self.report(error, &order, &shape))?;
                 summary.reopens += 1;
                 round += 1;
                 summary.rounds += 1;
@@ -360,7 +355,7 @@ impl Plan {
     }
 
     /// Adds to an error what is needed to see it again.
-    fn report<S: Subject>(&self, error: Error, order: &Order, shape: &Shape) -> Error {
+    fn report(&self, error: Error, order: &Order, shape: &Shape) -> Error {
         if error.kind() != Kind::Corrupted {
             return error;
         }
@@ -369,11 +364,8 @@ impl Plan {
         let text = text.trim_start_matches("corrupted: ");
         Error::new(Kind::Corrupted, "the engine does not keep its promise")
             .detail(format!(
-                "{text}; seed {} round {} store {}: {}; {opening:?}",
-                order.seed,
-                order.round,
-                order.store,
-                shape.words(S::OBJECTS)
+                "{text}; seed {} round {} store {}: {shape:?}; {opening:?}",
+                order.seed, order.round, order.store,
             ))
             .remedy(format!("the store is kept in {}", order.folder.display()))
     }

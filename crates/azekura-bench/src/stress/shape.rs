@@ -10,7 +10,8 @@ use std::time::Duration;
 use azekura::error::{Error, Kind, Result};
 use azekura::object::extent::PACKED_LEN_MAX;
 use azekura::record::hash::{Compression, HashDb};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::judge::Content;
 use super::ledger::Population;
@@ -21,27 +22,6 @@ use azekura_wire::parse_size;
 
 /// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
 const BUDGET: u64 = 48 << 20;
-
-/// How values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Squeeze {
-    /// As they are
-    None,
-    /// lz4
-    Lz4,
-    /// zstd
-    Zstd,
-}
-
-impl From<Squeeze> for Compression {
-    fn from(squeeze: Squeeze) -> Self {
-        match squeeze {
-            Squeeze::None => Self::None,
-            Squeeze::Lz4 => Self::Lz4,
-            Squeeze::Zstd => Self::Zstd,
-        }
-    }
-}
 
 /// Flags that take the place of what the seed draws.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -60,8 +40,8 @@ pub(super) struct Fixed {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) capacity: Option<u64>,
     /// How values are stored (hash)
-    #[arg(long, value_enum)]
-    pub(super) compression: Option<Squeeze>,
+    #[arg(long, value_parser = compression())]
+    pub(super) compression: Option<Compression>,
     /// How many times the live bytes the log may take (hash)
     #[arg(long, value_name = "RATIO")]
     pub(super) space_ratio: Option<f64>,
@@ -80,6 +60,14 @@ pub(super) struct Fixed {
     /// 1: journal and values in one file; 2: in two (object)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2))]
     pub(super) devices: Option<u64>,
+}
+
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+fn compression() -> impl TypedValueParser<Value = Compression> {
+    let words = PossibleValuesParser::new(COMPRESSIONS.map(Compression::word));
+    let of = |word: &String| COMPRESSIONS.into_iter().find(|one| one.word() == word);
+    words.try_map(move |word| of(&word).ok_or("no such compression"))
 }
 
 impl Fixed {
@@ -121,7 +109,7 @@ pub(super) struct Shape {
     pub(super) content: Content,
     pub(super) segment_size: u64,
     pub(super) capacity: u64,
-    pub(super) compression: Squeeze,
+    pub(super) compression: Compression,
     pub(super) small_max: u64,
     pub(super) journal_size: Option<u64>,
     pub(super) group_size: Option<u64>,
@@ -247,34 +235,18 @@ impl Shape {
             capacity,
             compression: fixed.compression.unwrap_or(one_of(
                 choice,
-                &[Squeeze::None, Squeeze::None, Squeeze::Lz4, Squeeze::Zstd],
+                &[
+                    Compression::None,
+                    Compression::None,
+                    Compression::Lz4,
+                    Compression::Zstd,
+                ],
             )),
             small_max,
             journal_size,
             group_size: one_of(choice, &[None, None, Some(16 << 20)]),
             devices: fixed.devices.unwrap_or(one_of(choice, &[1, 1, 2])),
         }
-    }
-
-    /// In words, for reports.
-    pub(super) fn words(&self, of_objects: bool) -> String {
-        let keys = self.population.keys();
-        let len = self.content.usual_len;
-        let edges = self.content.edge_one_in;
-        let general = format!("{keys} keys, values to {len} B, 1 in {edges} at an edge");
-        let capacity = self.capacity;
-        if of_objects {
-            let (small, journal) = (self.small_max, self.journal_size);
-            let (group, devices) = (self.group_size, self.devices);
-            return format!(
-                "{general}, capacity {capacity}, small_max {small}, journal {journal:?}, group {group:?}, devices {devices}"
-            );
-        }
-        let segment = self.segment_size;
-        format!(
-            "{general}, segments of {segment}, capacity {capacity}, compression {:?}",
-            self.compression
-        )
     }
 }
 

@@ -13,61 +13,43 @@ use azekura::object::{Change, ObjectId, Store};
 use azekura::record::hash::{HashDb, HashReader};
 use azekura::verbs::{Desired, Expected};
 use azekura::{Durability, Edit, Persistent, Verbs};
+use clap::ValueEnum;
 
 use super::shape::{Opening, Shape};
 use crate::engines::direct::Direct;
+use crate::words::word;
 
 /// What is done to a whole store while threads change it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Chore {
     Sync,
     Checkpoint,
+    #[value(name = "compaction")]
     Compact,
+    #[value(name = "maintenance")]
     Maintain,
     Check,
     /// Remove all.
     Clear,
     /// Remove all of a part of the key space.
+    #[value(name = "removal of a range")]
     ClearPart,
     /// Look at every record.
     Scan,
     /// Copy the store, and look at every record of the copy.
     Copy,
     /// Look at every record as another process does.
+    #[value(name = "scan by a reader")]
     Reader,
     /// Look at every object of a moment, twice.
     Snapshot,
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Sync,
-        Self::Checkpoint,
-        Self::Compact,
-        Self::Maintain,
-        Self::Check,
-        Self::Clear,
-        Self::ClearPart,
-        Self::Scan,
-        Self::Copy,
-        Self::Reader,
-        Self::Snapshot,
-    ];
+    pub(super) const COUNT: usize = Self::Snapshot as usize + 1;
 
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Checkpoint => "checkpoint",
-            Self::Compact => "compaction",
-            Self::Maintain => "maintenance",
-            Self::Check => "check",
-            Self::Clear => "clear",
-            Self::ClearPart => "removal of a range",
-            Self::Scan => "scan",
-            Self::Copy => "copy",
-            Self::Reader => "scan by a reader",
-            Self::Snapshot => "snapshot",
-        }
+    pub(super) fn word(self) -> String {
+        word(&self)
     }
 }
 
@@ -308,7 +290,7 @@ impl Stressed for HashDb {
     fn open_shaped(shape: &Shape, opening: &Opening, folder: &Path) -> Result<Self> {
         let options = azekura::record::hash::Options::new()
             .segment_size(shape.segment_size)
-            .compression(shape.compression.into())
+            .compression(shape.compression)
             .capacity(shape.capacity)
             .space_ratio(opening.space_ratio)
             .background(opening.background)

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result, quote};
+use azekura::record::hash::Compression;
 
 use super::judge::{CHAIN_MAX, Content, Found, describe, judge};
 use super::ledger::{Begun, Cell, FIGURES_EACH, Known, Ledger, PARTS, Slot};
-use super::shape::{Opening, Shape, Squeeze};
+use super::shape::{Opening, Shape};
 use super::subject::{Chore, Show, Subject, Wish, sound};
 use crate::generate::Choice;
 use crate::threads::start_in;
@@ -28,7 +29,7 @@ pub(super) const READS: usize = 1;
 pub(super) const REFUSED: usize = 2;
 pub(super) const VERIFIED: usize = 3;
 pub(super) const CHORES: usize = 4;
-const ENDED: usize = CHORES + Chore::ALL.len();
+const ENDED: usize = CHORES + Chore::COUNT;
 const _: () = assert!(ENDED < FIGURES_EACH as usize);
 
 /// How long the background worker may be within one append.
@@ -213,6 +214,21 @@ impl<S: Subject> Site<'_, S> {
         }
     }
 
+    /// Changes and reads by a thread that has keys of its own.
+    fn changes(&self, thread: u64, choice: Choice, ends: &dyn Fn() -> bool) -> Result<()> {
+        let mut worker = Worker {
+            site: self,
+            thread,
+            choice,
+        };
+        while !ends() {
+            let step = worker.step();
+            self.ledger.count(thread, ENDED, 1);
+            step?;
+        }
+        Ok(())
+    }
+
     /// Chores, one after another with pauses.
     fn chores(&self, thread: u64, mut choice: Choice, ends: &dyn Fn() -> bool) -> Result<()> {
         // Clears come seldom in some rounds, so that stores become full.
@@ -276,38 +292,16 @@ impl<S: Subject> Site<'_, S> {
             }
         };
         std::thread::scope(|scope| {
-            for thread in 0..threads {
+            for thread in 0..threads + 2 {
                 let choice = Choice::new(first.bits());
                 let (ends, note) = (&ends, &note);
                 let started = start_in(scope, move || {
-                    let mut worker = Worker {
-                        site: self,
-                        thread,
-                        choice,
-                    };
-                    while !ends() {
-                        let step = worker.step();
-                        self.ledger.count(thread, ENDED, 1);
-                        let is_wrong = step.is_err();
-                        note(step);
-                        if is_wrong {
-                            break;
-                        }
-                    }
+                    note(match thread.checked_sub(threads) {
+                        None => self.changes(thread, choice, ends),
+                        Some(0) => self.chores(thread, choice, ends),
+                        Some(_) => self.reads(thread, choice, ends),
+                    });
                 });
-                note(started.map(drop));
-            }
-            let (chores, reads) = (first.bits(), first.bits());
-            let (ends, note) = (&ends, &note);
-            let beside = [
-                start_in(scope, move || {
-                    note(self.chores(threads, Choice::new(chores), ends));
-                }),
-                start_in(scope, move || {
-                    note(self.reads(threads + 1, Choice::new(reads), ends));
-                }),
-            ];
-            for started in beside {
                 note(started.map(drop));
             }
         });
@@ -459,14 +453,21 @@ impl<S: Subject> Worker<'_, S> {
         self.site.ledger.count(self.thread, OPERATIONS, 1);
         let shared = self.site.ledger.population().shared;
         match self.choice.below(100) {
-            0..12 if shared > 0 => self.change_shared(),
+            0..12 if shared > 0 => {
+                let owned = self.site.ledger.population().owned;
+                let key = owned + self.choice.below(shared);
+                self.change(key, self.thread, true)
+            }
             12..24 => self.change_many(),
             24..40 => {
                 let key = self.choice.below(self.site.ledger.population().keys());
                 let way = self.choice.bits();
                 self.site.read(self.thread, "a read", key, way).map(|_| ())
             }
-            _ => self.change_own(),
+            _ => {
+                let key = self.own_key();
+                self.change(key, 0, false)
+            }
         }
     }
 
@@ -498,50 +499,79 @@ impl<S: Subject> Worker<'_, S> {
         }
     }
 
-    /// An answer that the history decides, unless all records were being removed meanwhile.
+    /// An answer that the history decides if `expected` is known, unless all records were being removed meanwhile.
     fn expect(
         &self,
         what: &str,
         key: u64,
         before: &Known,
         found: bool,
-        expected: bool,
+        expected: Option<bool>,
     ) -> Result<()> {
         let sweep = self.site.ledger.known(key).sweep.newest;
         let calm = sweep == before.sweep.newest && !sweep.is_under_way();
-        if found == expected || !calm {
-            return Ok(());
+        match expected {
+            Some(expected) if found != expected && calm => Err(wrong(
+                format!("{what} answers wrongly"),
+                key,
+                &found.to_string(),
+                &expected.to_string(),
+            )),
+            _ => Ok(()),
         }
-        Err(wrong(
-            format!("{what} answers wrongly"),
-            key,
-            &found.to_string(),
-            &expected.to_string(),
-        ))
     }
 
-    fn change_own(&mut self) -> Result<()> {
-        let (key, way) = (self.own_key(), self.choice.bits());
-        let ledger = self.site.ledger;
+    /// Ends a change that the call made or did not; then it never happened.
+    fn whether(
+        &self,
+        what: &str,
+        key: u64,
+        known: &Known,
+        begun: Begun,
+        call: Result<bool>,
+        expected: Option<bool>,
+    ) -> Result<()> {
+        let done = if matches!(call, Ok(false)) {
+            self.site.ledger.abandon(begun);
+            Some(false)
+        } else {
+            self.settle(what, false, &[begun], call)?
+        };
+        done.map_or(Ok(()), |done| self.expect(what, key, known, done, expected))
+    }
+
+    /// Changes `key` as that writer of it, one of several if the key is shared: its value is not known then.
+    fn change(&mut self, key: u64, writer: u64, is_shared: bool) -> Result<()> {
+        let (site, way) = (self.site, self.choice.bits());
+        let (ledger, subject) = (site.ledger, site.subject);
         let known = ledger.known(key);
-        let state = State::of(&known);
-        let present = matches!(state, State::Present(..));
-        let is_known = !matches!(state, State::Unknown);
-        let begin = |base: &dyn Fn(u32) -> u32| ledger.begin_key(key, 0, ledger.tick(), base);
-        let fresh = |version: u32| self.site.content().value(key, 0, version, version);
-        match self.choice.below(100) {
-            0..40 => {
+        let state = if is_shared {
+            State::Unknown
+        } else {
+            State::of(&known)
+        };
+        // What a call answers if there is a record, and if there is none.
+        let answer = |present: bool, absent: bool| match state {
+            State::Present(..) => Some(present),
+            State::Absent => Some(absent),
+            State::Unknown => None,
+        };
+        let begin = |base: &dyn Fn(u32) -> u32| ledger.begin_key(key, writer, ledger.tick(), base);
+        let fresh = |version: u32| site.content().value(key, writer, version, version);
+        let is_swept = || ledger.known(key).sweep.newest != known.sweep.newest;
+        match (is_shared, self.choice.below(100)) {
+            (false, 0..40) | (true, 0..50) => {
                 let begun = begin(&|version| version);
                 let value = fresh(begun.version);
                 // Of compressed ones it is unknown which is shorter.
                 let frees = S::TAKES_SHORTER
-                    && self.site.shape.compression == Squeeze::None
+                    && site.shape.compression == Compression::None
                     && self
                         .value(key, state)
                         .is_some_and(|old| old.len() > value.len());
-                let call = self.site.subject.put(key, &value, way);
+                let call = subject.put(key, &value, way);
                 // Cleared meanwhile, it is a new record.
-                let frees = frees && ledger.known(key).sweep.newest == known.sweep.newest;
+                let frees = frees && !is_swept();
                 let what = if frees {
                     "a put of a shorter value"
                 } else {
@@ -549,26 +579,13 @@ impl<S: Subject> Worker<'_, S> {
                 };
                 self.settle(what, frees, &[begun], call).map(|_| ())
             }
-            40..50 => {
+            (false, 40..50) | (true, 50..70) => {
                 let begun = begin(&|version| version);
-                let call = self.site.subject.put_new(key, &fresh(begun.version));
-                if matches!(call, Ok(false)) {
-                    ledger.abandon(begun);
-                    return if is_known {
-                        self.expect("a put of a new record", key, &known, false, !present)
-                    } else {
-                        Ok(())
-                    };
-                }
-                let put = self.settle("a put of a new record", false, &[begun], call)?;
-                match put {
-                    Some(put) if is_known => {
-                        self.expect("a put of a new record", key, &known, put, !present)
-                    }
-                    _ => Ok(()),
-                }
+                let call = subject.put_new(key, &fresh(begun.version));
+                let what = "a put of a new record";
+                self.whether(what, key, &known, begun, call, answer(false, true))
             }
-            50..65 => {
+            (false, 50..65) => {
                 let base = match state {
                     State::Present(base, version) if version - base < CHAIN_MAX - 1 => base,
                     State::Absent => 0,
@@ -576,29 +593,22 @@ impl<S: Subject> Worker<'_, S> {
                 };
                 let begun = begin(&|version| if base == 0 { version } else { base });
                 // All were removed since the record was looked up: it is not the base.
-                if ledger.known(key).sweep.newest != known.sweep.newest {
+                if is_swept() {
                     ledger.abandon(begun);
                     return Ok(());
                 }
-                let call = self.site.subject.append(key, &fresh(begun.version), way);
-                if matches!(call, Ok(false)) {
-                    ledger.abandon(begun);
-                    return Ok(());
-                }
-                self.settle("an append", false, &[begun], call).map(|_| ())
+                let call = subject.append(key, &fresh(begun.version), way);
+                self.whether("an append", key, &known, begun, call, None)
             }
-            65..85 => {
+            (false, 65..85) | (true, _) => {
                 let begun = begin(&|_| 0);
-                let call = self.site.subject.remove(key, way);
+                let call = subject.remove(key, way);
                 let removed = self.settle("a removal", true, &[begun], call)?;
-                match removed {
-                    Some(removed) if is_known => {
-                        self.expect("a removal", key, &known, removed, present)
-                    }
-                    _ => Ok(()),
-                }
+                removed.map_or(Ok(()), |removed| {
+                    self.expect("a removal", key, &known, removed, answer(true, false))
+                })
             }
-            85..95 => {
+            (false, 85..95) => {
                 let Some(mut expected) = self.value(key, state) else {
                     return Ok(());
                 };
@@ -610,21 +620,14 @@ impl<S: Subject> Worker<'_, S> {
                 let begun = begin(&|version| if removes { 0 } else { version });
                 let desired = fresh(begun.version);
                 let desired = (!removes).then_some(desired.as_slice());
-                let call = self.site.subject.exchange(key, &expected, desired);
-                if matches!(call, Ok(false)) {
-                    ledger.abandon(begun);
-                    return self.expect("an exchange", key, &known, false, right);
-                }
-                let exchanged = self.settle("an exchange", false, &[begun], call)?;
-                exchanged.map_or(Ok(()), |done| {
-                    self.expect("an exchange", key, &known, done, right)
-                })
+                let call = subject.exchange(key, &expected, desired);
+                self.whether("an exchange", key, &known, begun, call, Some(right))
             }
-            _ => self.read_own_part(key, &known, state),
+            _ => self.read_part(key, &known, state),
         }
     }
 
-    fn read_own_part(&mut self, key: u64, known: &Known, state: State) -> Result<()> {
+    fn read_part(&mut self, key: u64, known: &Known, state: State) -> Result<()> {
         let Some(value) = self.value(key, state).filter(|value| !value.is_empty()) else {
             return Ok(());
         };
@@ -634,7 +637,7 @@ impl<S: Subject> Worker<'_, S> {
         let part = &value[first as usize..end as usize];
         let read = self.site.subject.reads_part(key, first..end, part);
         match read.map_err(|error| failed("a read of a part", &error))? {
-            Some(is_right) => self.expect("a read of a part", key, known, is_right, true),
+            Some(is_right) => self.expect("a read of a part", key, known, is_right, Some(true)),
             None => Ok(()),
         }
     }
@@ -688,45 +691,5 @@ impl<S: Subject> Worker<'_, S> {
             }
         }
         Ok(())
-    }
-
-    /// A change of a key that other threads change, too.
-    fn change_shared(&mut self) -> Result<()> {
-        let population = self.site.ledger.population();
-        let key = population.owned + self.choice.below(population.shared);
-        let ledger = self.site.ledger;
-        let begin =
-            |base: &dyn Fn(u32) -> u32| ledger.begin_key(key, self.thread, ledger.tick(), base);
-        let way = self.choice.bits();
-        match self.choice.below(10) {
-            0..3 => {
-                let begun = begin(&|_| 0);
-                let call = self.site.subject.remove(key, way);
-                self.settle("a removal", true, &[begun], call).map(|_| ())
-            }
-            3..5 => {
-                let begun = begin(&|version| version);
-                let value =
-                    self.site
-                        .content()
-                        .value(key, self.thread, begun.version, begun.version);
-                let call = self.site.subject.put_new(key, &value);
-                if matches!(call, Ok(false)) {
-                    ledger.abandon(begun);
-                    return Ok(());
-                }
-                self.settle("a put of a new record", false, &[begun], call)
-                    .map(|_| ())
-            }
-            _ => {
-                let begun = begin(&|version| version);
-                let value =
-                    self.site
-                        .content()
-                        .value(key, self.thread, begun.version, begun.version);
-                let call = self.site.subject.put(key, &value, way);
-                self.settle("a put", false, &[begun], call).map(|_| ())
-            }
-        }
     }
 }

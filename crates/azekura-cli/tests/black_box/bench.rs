@@ -125,7 +125,7 @@ fn a_workload_is_piped_through_a_run_to_a_summary_and_to_plots() {
     let error = place
         .run_with(&["bench", "object", "summary"], b"{}")
         .error(3);
-    assert!(error.contains("an array is expected"), "{error}");
+    assert!(error.contains("expected an array"), "{error}");
 }
 
 #[test]

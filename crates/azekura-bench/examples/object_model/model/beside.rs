@@ -68,9 +68,9 @@ pub(crate) fn table(phases: &[Phase]) -> String {
             us.p99 / 1000.0,
             us.p9999 / 1000.0,
             us.p9999 / us.p50,
-            each(phase.cost.device_reads),
-            each(phase.cost.device_writes),
-            each(phase.cost.syncs),
+            each(phase.cost.device.reads),
+            each(phase.cost.device.writes),
+            each(phase.cost.device.syncs),
         );
     }
     text

@@ -35,7 +35,7 @@ pub(crate) use own::Azekura;
 
 use azekura::Durability;
 use azekura_bench::generate::Choice;
-use azekura_bench::measure::Latency;
+use azekura_bench::measure::{Device, Latency};
 use azekura_bench::phase::{Cost, Phase};
 
 /// How long a disk has nothing to do between two phases: what it had in its cache is on the platters then.
@@ -228,9 +228,12 @@ fn phase(
         bytes_per_second: moves.then(|| (count * plan.size) as f64 / seconds),
         latency_us: latency.percentiles(),
         cost: Cost {
-            device_reads: Some(after.reads - before.reads),
-            device_writes: Some(after.writes - before.writes),
-            syncs: Some(after.flushes - before.flushes),
+            device: Device {
+                reads: Some(after.reads - before.reads),
+                writes: Some(after.writes - before.writes),
+                syncs: Some(after.flushes - before.flushes),
+                ..Device::default()
+            },
             ..Cost::default()
         },
         durability: Some(pattern.survives().into()),

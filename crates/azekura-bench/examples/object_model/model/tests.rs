@@ -43,7 +43,7 @@ fn the_model_reproduces_the_published_gets_and_new_puts_of_cannyls() {
                         phase.to_json()
                     );
                     assert_eq!(
-                        phase.cost.device_reads,
+                        phase.cost.device.reads,
                         Some(phase.count),
                         "one access each"
                     );
@@ -54,7 +54,7 @@ fn the_model_reproduces_the_published_gets_and_new_puts_of_cannyls() {
                     phase.to_json()
                 ),
                 _ => {
-                    let journals = phase.cost.device_writes.unwrap() - phase.count;
+                    let journals = phase.cost.device.writes.unwrap() - phase.count;
                     assert!(journals <= 1, "one write each: {}", phase.to_json());
                 }
             }
@@ -112,11 +112,11 @@ fn a_synced_put_of_cannyls_costs_turns_where_the_cache_is_volatile() {
     let of = |parameters: Parameters| {
         let phases = replay(SIZES[0], 1000, &mut Cannyls::new(parameters, 0));
         assert_eq!(
-            phases[0].cost.syncs,
+            phases[0].cost.device.syncs,
             Some(2 * phases[0].count),
             "a flush on each side of the file system's journal"
         );
-        assert_eq!(phases[1].cost.syncs, Some(phases[1].count));
+        assert_eq!(phases[1].cost.device.syncs, Some(phases[1].count));
         (median_ms(&phases[0]), median_ms(&phases[3]))
     };
     let (safe, volatile) = (of(Parameters::published()), of(Parameters::sata_7200()));
@@ -150,7 +150,7 @@ fn files_cost_three_reads_a_get_and_pause_who_writes_much() {
         &mut Files::new(Parameters::published(), false),
     );
     let [new, update, get, delete] = phases.try_into().unwrap();
-    let reads = |phase: &Phase| phase.cost.device_reads.unwrap() / phase.count;
+    let reads = |phase: &Phase| phase.cost.device.reads.unwrap() / phase.count;
     assert_eq!([&new, &update, &get, &delete].map(reads), [0, 3, 3, 2]);
     assert!(
         near(rate(&get), row_of(&get).unwrap().rate, 15.0),
@@ -159,7 +159,7 @@ fn files_cost_three_reads_a_get_and_pause_who_writes_much() {
     );
     let us = new.latency_us.unwrap();
     assert!(us.p50 < 150.0 && us.max > 200_000.0, "{us:?}");
-    assert_eq!(new.cost.syncs, Some(0));
+    assert_eq!(new.cost.device.syncs, Some(0));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn files_that_are_synced_wait_for_their_journal_twice() {
         1000,
         &mut Files::new(Parameters::sata_7200(), true),
     );
-    assert_eq!(phases[0].cost.syncs, Some(4 * phases[0].count));
+    assert_eq!(phases[0].cost.device.syncs, Some(4 * phases[0].count));
     assert!(median_ms(&phases[0]) > 4.0 * 60_000.0 / 7200.0 / 2.0);
     assert_eq!(phases[0].durability, Some(Durability::Power.into()));
 }
@@ -201,19 +201,22 @@ fn the_real_store_asks_for_one_access_an_operation() {
         let [new, update, get, delete] = on_part(&plan, &mut own).try_into().unwrap();
         let count = |phase: &Phase, of: Option<u64>| of.unwrap() as f64 / phase.count as f64;
         for put in [&new, &update] {
-            assert_eq!(put.cost.device_reads, Some(0));
-            let writes = count(put, put.cost.device_writes);
+            assert_eq!(put.cost.device.reads, Some(0));
+            let writes = count(put, put.cost.device.writes);
             // To survive power, the journal's page and the mark's are written with the value, and one flush is for all.
             let wanted = if power { 1.0..3.1 } else { 1.0..1.1 };
             assert!(wanted.contains(&writes), "{writes}: {}", put.to_json());
         }
-        assert_eq!(get.cost.device_reads, Some(get.count));
-        assert_eq!((get.cost.device_writes, get.cost.syncs), (Some(0), Some(0)));
+        assert_eq!(get.cost.device.reads, Some(get.count));
+        assert_eq!(
+            (get.cost.device.writes, get.cost.device.syncs),
+            (Some(0), Some(0))
+        );
         // Updates go as far inward as there is room.
         assert!(near(median_ms(&get), 9.9, 15.0), "{}", get.to_json());
         let (puts, removals) = (
-            count(&update, update.cost.syncs),
-            count(&delete, delete.cost.syncs),
+            count(&update, update.cost.device.syncs),
+            count(&delete, delete.cost.device.syncs),
         );
         if power {
             assert!((1.0..1.1).contains(&puts), "{}", update.to_json());

@@ -4,26 +4,23 @@
 //! They state nothing about speed.
 
 use super::*;
-use crate::object::operation::{ArrayReader, Method};
+use crate::object::operation::{Method, read_array};
 use crate::object::stores::Engine;
-use crate::phase::Class;
+use crate::phase::{Class, collect};
 use crate::words::read_flags;
 
+fn plan(path: &Path, flags: &str) -> ObjectPlan {
+    ObjectPlan {
+        path: Some(path.to_path_buf()),
+        ..read_flags(&format!("--json {flags}")).unwrap()
+    }
+}
+
 fn phases(engine: Engine, path: &Path, flags: &str) -> Result<Vec<Phase>> {
-    let flags = format!("--json --count 50 --value-size 4KiB {flags}");
-    let plan = read_flags::<ObjectPlan>(&flags).unwrap();
-    let (path, sample) = (Some(path.to_path_buf()), Some(plan.sample.unwrap_or(20)));
-    let plan = ObjectPlan {
-        path,
-        sample,
-        ..plan
-    };
-    let mut phases = Vec::new();
-    run("x", engine.open(), &plan, &mut |phase| {
-        phases.push(phase);
-        Ok(())
-    })?;
-    Ok(phases)
+    let plan = plan(path, &format!("--count 50 --value-size 4KiB {flags}"));
+    let sample = Some(plan.sample.unwrap_or(20));
+    let plan = ObjectPlan { sample, ..plan };
+    collect(|emit| run("x", engine.open(), &plan, emit))
 }
 
 #[test]
@@ -53,7 +50,7 @@ fn stores_find_what_was_put_in_every_class_and_at_every_depth() {
         assert!(
             found[..4]
                 .iter()
-                .all(|phase| phase.object().unwrap().summary.as_ref().unwrap().errors == 0)
+                .all(|phase| phase.summary().unwrap().errors == 0)
         );
         if engine == Engine::Files {
             assert_eq!(found[0].cost.file_bytes, Some(50 * 4096));
@@ -108,11 +105,7 @@ fn accesses_are_counted_for_every_store_and_are_one_for_each_operation_of_ours()
         (Engine::Files, "--durability power"),
     ] {
         let path = folder.path().join(format!("{engine:?}{}", flags.len()));
-        let flags = format!("--json --count 50 --sample 20 {flags}");
-        let plan = ObjectPlan {
-            path: Some(path),
-            ..read_flags(&flags).unwrap()
-        };
+        let plan = plan(&path, &format!("--count 50 --sample 20 {flags}"));
         let mut found = Vec::new();
         let mut emit = |phase: Phase| {
             found.push((
@@ -176,35 +169,24 @@ fn a_workload_from_a_file_makes_the_store_and_its_results_can_be_summed_up() {
     }
     array.add(&Operation::Get { key: "c".into() }).unwrap();
     array.finish().unwrap();
-    let plan = read_flags::<ObjectPlan>("--json").unwrap();
     let plan = ObjectPlan {
-        path: Some(folder.path().join("s")),
         workload: Some(workload),
         results: Some(results.clone()),
-        ..plan
+        ..plan(&folder.path().join("s"), "")
     };
-    let mut phases = Vec::new();
-    for _ in 0..2 {
-        let emit = &mut |phase| {
-            phases.push(phase);
-            Ok(())
-        };
-        run("x", Engine::Files.open(), &plan, emit).unwrap();
-    }
-    let existence = phases[1]
-        .object()
-        .unwrap()
-        .summary
-        .as_ref()
-        .unwrap()
-        .existence;
+    let again = || collect(|emit| run("x", Engine::Files.open(), &plan, emit)).unwrap();
+    let phases = [again(), again()].concat();
+    let existence = phases[1].summary().unwrap().existence;
     assert_eq!(
         (existence.exists, existence.absents, existence.unknowns),
         (2, 1, 2)
     );
-    let found: Vec<Outcome> = ArrayReader::new(reader(&results).unwrap(), &results)
-        .map(Result::unwrap)
-        .collect();
+    let mut found = Vec::new();
+    let mut keep = |outcome: Outcome| {
+        found.push(outcome);
+        Ok(())
+    };
+    read_array(File::open(&results).unwrap(), &results, &mut keep).unwrap();
     assert_eq!(found.len(), 5);
     assert_eq!(
         (found[1].method, found[1].exists),
@@ -248,12 +230,9 @@ fn an_object_that_was_put_and_is_gone_is_reported_and_ends_the_run() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let plan = |ops: &str| ObjectPlan {
-        path: Some(path.clone()),
-        ..read_flags(&format!(
-            "--json --count 60 --sample 60 --value-size 9 --ops {ops}"
-        ))
-        .unwrap()
+    let plan = |ops| {
+        let flags = format!("--count 60 --sample 60 --value-size 9 --ops {ops}");
+        plan(&path, &flags)
     };
     let mut found = Vec::new();
     let mut emit = |phase| {
@@ -284,7 +263,7 @@ fn an_object_that_was_put_and_is_gone_is_reported_and_ends_the_run() {
     };
     assert_eq!(counts(&found[1]), (60, Some(20), Some(0), Some(40)));
     assert_eq!(counts(&found[2]), counts(&found[1]));
-    let summary = found[1].object().unwrap().summary.as_ref().unwrap();
+    let summary = found[1].summary().unwrap();
     let rate = summary.done() as f64 / found[1].seconds;
     assert!((found[1].ops_per_second - rate).abs() < 1e-6 * rate);
     assert_eq!(summary.done(), 40);
@@ -311,11 +290,8 @@ fn a_run_that_fails_removes_the_store_it_made_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     // Room for a few of them.
-    let flags = "--json --count 2000 --value-size 64KiB --capacity 16MiB --ops put";
-    let plan = ObjectPlan {
-        path: Some(path.clone()),
-        ..read_flags(flags).unwrap()
-    };
+    let flags = "--count 2000 --value-size 64KiB --capacity 16MiB --ops put";
+    let plan = plan(&path, flags);
     let error = run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(())).unwrap_err();
     assert_eq!(error.kind(), Kind::Full, "{error}");
     assert!(
@@ -339,15 +315,14 @@ fn a_workload_that_is_none_leaves_no_store_and_no_results() {
     let go = |text: &str| {
         std::fs::write(&workload, text).unwrap();
         let plan = ObjectPlan {
-            path: Some(path.clone()),
             workload: Some(workload.clone()),
             results: Some(results.clone()),
-            ..read_flags("--json").unwrap()
+            ..plan(&path, "")
         };
         run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(()))
     };
     for (text, part) in [
-        (format!("[{put},\n{put},\n"), "line 3 column 1"),
+        (format!("[{put},\n{put},\n"), "line 3 column 0"),
         (format!("[{get},{put}]"), "begins with no put"),
         ("[]".to_owned(), "begins with no put"),
     ] {

@@ -67,8 +67,11 @@ pub struct PlotPlan {
     logscale: bool,
 }
 
+/// Hands over results, one by one.
+type Results = fn(&mut dyn FnMut(Outcome) -> Result<()>) -> Result<()>;
+
 /// Draws the results.
-pub fn plot(command: &PlotCommand, outcomes: impl Iterator<Item = Result<Outcome>>) -> Result<()> {
+pub fn plot(command: &PlotCommand, outcomes: Results) -> Result<()> {
     match command {
         PlotCommand::Text {
             plan,
@@ -122,7 +125,10 @@ struct Scale {
 }
 
 impl Figure {
-    fn new(plan: &PlotPlan, outcomes: impl Iterator<Item = Result<Outcome>>) -> Result<Self> {
+    fn new(
+        plan: &PlotPlan,
+        outcomes: impl FnOnce(&mut dyn FnMut(Outcome) -> Result<()>) -> Result<()>,
+    ) -> Result<Self> {
         let wrong = |what: &str| Err(Error::new(Kind::Invalid, what));
         if !(plan.sampling_rate > 0.0 && plan.sampling_rate <= 1.0) {
             return wrong("a sampling rate is more than 0 and at most 1");
@@ -135,15 +141,15 @@ impl Figure {
         }
         let mut choice = Choice::new(0);
         let (mut marks, mut last) = (Vec::new(), 0);
-        for outcome in outcomes {
-            let outcome = outcome?;
+        outcomes(&mut |outcome| {
             let number = u32::try_from(outcome.seqno)
                 .map_err(|_| Error::new(Kind::TooLarge, "a plot has at most 2^32 operations"))?;
             last = last.max(number);
             if plan.sampling_rate >= 1.0 || choice.fraction() < plan.sampling_rate {
                 marks.push((number, outcome.elapsed as f32));
             }
-        }
+            Ok(())
+        })?;
         let longest = marks
             .iter()
             .map(|mark| f64::from(mark.1))
@@ -244,18 +250,21 @@ mod tests {
     use crate::object::operation::Method;
 
     pub(super) fn figure(plan: &PlotPlan, latencies: &[f64]) -> Figure {
-        let outcomes = latencies.iter().enumerate().map(|(seqno, &elapsed)| {
-            Ok(Outcome {
-                seqno: seqno as u64,
-                key: String::new(),
-                method: Method::Get,
-                start_time: 0.0,
-                elapsed,
-                exists: None,
-                error: None,
-            })
-        });
-        Figure::new(plan, outcomes).unwrap()
+        let outcome = |seqno, elapsed| Outcome {
+            seqno,
+            key: String::new(),
+            method: Method::Get,
+            start_time: 0.0,
+            elapsed,
+            exists: None,
+            error: None,
+        };
+        Figure::new(plan, |each| {
+            (0..)
+                .zip(latencies)
+                .try_for_each(|(number, &elapsed)| each(outcome(number, elapsed)))
+        })
+        .unwrap()
     }
 
     pub(super) fn plan() -> PlotPlan {
@@ -333,7 +342,7 @@ mod tests {
                 ..plan()
             },
         ] {
-            let error = Figure::new(&plan, std::iter::empty()).err().unwrap();
+            let error = Figure::new(&plan, |_| Ok(())).err().unwrap();
             assert_eq!(error.kind(), Kind::Invalid);
         }
     }

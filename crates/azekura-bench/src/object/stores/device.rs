@@ -10,7 +10,6 @@
 //! verified.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::error::{Error, Kind, Result};
 use azekura::format::superblock::{SLOT_SIZE, Superblock};
@@ -19,7 +18,7 @@ use azekura::io::direct::DirectFile;
 use azekura::io::{Access, Storage};
 
 use crate::generate::mix;
-use crate::measure::Counters;
+use crate::measure::{Counters, Counting};
 use crate::object::draw;
 use crate::object::store::{Found, Objects, Setup};
 use crate::phase::Class;
@@ -35,9 +34,7 @@ struct Device {
     /// Bytes of a place, and how many there are.
     place: u64,
     places: u64,
-    next: AtomicU64,
-    read: AtomicU64,
-    synced: AtomicU64,
+    counting: Counting,
 }
 
 thread_local! {
@@ -91,9 +88,7 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
         start,
         place,
         places,
-        next: AtomicU64::new(0),
-        read: AtomicU64::new(0),
-        synced: AtomicU64::new(0),
+        counting: Counting::default(),
     }))
 }
 
@@ -130,7 +125,7 @@ impl Objects for Device {
                 "the value is larger than a place",
             ));
         }
-        let offset = self.offset(self.next.fetch_add(1, Ordering::Relaxed));
+        let offset = self.offset(self.counting.write());
         if value.len() as u64 == self.place {
             self.file.write_at(offset, value)?;
         } else {
@@ -148,7 +143,7 @@ impl Objects for Device {
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
         let offset = self.offset(mix(mix(id as u64) ^ (id >> 64) as u64));
         self.buffered(|buffer| self.file.read_at(offset, buffer))?;
-        self.read.fetch_add(1, Ordering::Relaxed);
+        self.counting.read();
         Ok(Some(Box::new([])))
     }
 
@@ -157,7 +152,7 @@ impl Objects for Device {
     }
 
     fn sync(&self) -> Result<()> {
-        self.synced.fetch_add(1, Ordering::Relaxed);
+        self.counting.sync();
         self.file.sync()
     }
 
@@ -170,10 +165,6 @@ impl Objects for Device {
     }
 
     fn counters(&self) -> Option<Counters> {
-        Some(Counters {
-            reads: self.read.load(Ordering::Relaxed),
-            writes: self.next.load(Ordering::Relaxed),
-            syncs: self.synced.load(Ordering::Relaxed),
-        })
+        Some(self.counting.counters())
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use azekura::error::{Error, Kind, Result};
 
 use crate::generate::mix;
-use crate::measure::Counters;
+use crate::measure::{Counters, Counting};
 use crate::object::store::{Found, Objects, Setup};
 use crate::phase::Class;
 
@@ -28,9 +28,7 @@ struct Files {
     power: bool,
     /// Numbers for the names of files that are being written.
     next: AtomicU64,
-    read: AtomicU64,
-    written: AtomicU64,
-    synced: AtomicU64,
+    counting: Counting,
 }
 
 /// Opens or makes the folder. Errors: `Invalid` (no path, a class it does not have, a folder that is there
@@ -49,9 +47,7 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
         root,
         power,
         next: AtomicU64::new(0),
-        read: AtomicU64::new(0),
-        written: AtomicU64::new(0),
-        synced: AtomicU64::new(0),
+        counting: Counting::default(),
     }))
 }
 
@@ -60,14 +56,10 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Err
     move |error| Error::io(what, error).at(path)
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 impl Files {
     fn sync_folder(&self, path: &Path) -> Result<()> {
         let folder = File::open(path).map_err(failed("cannot open the folder", path))?;
-        count(&self.synced);
+        self.counting.sync();
         folder
             .sync_all()
             .map_err(failed("cannot sync the folder", path))
@@ -125,11 +117,11 @@ impl Objects for Files {
             path.clone()
         };
         let mut file = self.create(&written, folder)?;
-        count(&self.written);
+        self.counting.write();
         file.write_all(value)
             .map_err(failed("cannot write", &written))?;
         if self.power {
-            count(&self.synced);
+            self.counting.sync();
             file.sync_data().map_err(failed("cannot sync", &written))?;
             fs::rename(&written, &path).map_err(failed("cannot rename", &written))?;
             self.sync_folder(folder)?;
@@ -145,7 +137,7 @@ impl Objects for Files {
         };
         let size = file.metadata().map_or(0, |meta| meta.len());
         let mut value = Vec::with_capacity(size as usize);
-        count(&self.read);
+        self.counting.read();
         file.read_to_end(&mut value)
             .map_err(failed("cannot read", &path))?;
         Ok(Some(Box::new(value)))
@@ -165,7 +157,7 @@ impl Objects for Files {
 
     fn sync(&self) -> Result<()> {
         let root = File::open(&self.root).map_err(failed("cannot open the folder", &self.root))?;
-        count(&self.synced);
+        self.counting.sync();
         rustix::fs::syncfs(&root)
             .map_err(|error| failed("cannot sync the file system", &self.root)(error.into()))
     }
@@ -179,11 +171,6 @@ impl Objects for Files {
     }
 
     fn counters(&self) -> Option<Counters> {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Some(Counters {
-            reads: load(&self.read),
-            writes: load(&self.written),
-            syncs: load(&self.synced),
-        })
+        Some(self.counting.counters())
     }
 }
