@@ -100,6 +100,7 @@ pub use read::reader::StoreReader;
 pub use read::snapshot::Snapshot;
 pub use read::value::Value;
 pub use served::Served;
+pub use stats::Stats;
 pub use times::{Times, Took};
 pub use write::draft::Draft;
 pub use write::put::Change;

@@ -12,25 +12,93 @@ use crate::object::place::extent::UNIT;
 use crate::object::times::Times;
 use crate::object::{Core, Store};
 
+/// Statistics of a store. Its contents and its space are those of some moment; appends, syncs, accesses and times are counted since it
+/// was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Bytes of the extents of objects that have their own.
+    pub extent_bytes: u64,
+    /// Bytes of packed extents, which hold many small objects.
+    pub pack_bytes: u64,
+    /// Small objects that are in no packed extent yet.
+    pub objects_in_journal: u64,
+    /// Bytes for extents in all.
+    pub data_bytes: u64,
+    /// Bytes of these that are free.
+    pub free_bytes: u64,
+    /// Bytes that are free after the next sync.
+    pub limbo_bytes: u64,
+    /// Bytes of the longest run of free space.
+    pub longest_free_bytes: u64,
+    /// Runs of free space.
+    pub free_runs: u64,
+    /// Allocation groups.
+    pub groups: u64,
+    /// Size of the journal.
+    pub journal_bytes: u64,
+    /// Bytes that were appended to the journal.
+    pub journal_appended_bytes: u64,
+    /// Bytes of memory of the index.
+    pub index_memory_bytes: u64,
+    /// Changes since the last sync.
+    pub unsynced: u64,
+    /// Syncs, each of all devices.
+    pub syncs: u64,
+    /// Reads, of all devices.
+    pub device_reads: u64,
+    /// Their bytes.
+    pub device_read_bytes: u64,
+    /// Writes, of all devices; stores into the journal's mapped memory are none.
+    pub device_writes: u64,
+    /// Their bytes.
+    pub device_write_bytes: u64,
+    /// Syncs of one device.
+    pub device_syncs: u64,
+    /// Latencies of direct calls, as [`times`](Store::times) gives them.
+    pub times: Times,
+}
+
+impl Stats {
+    /// All of them as a table: names and values, sizes in bytes, times in nanoseconds. Of `put`, `get` and `sync`, the `device`'s part
+    /// and the `own` one, it has `count`, `p50_ns`, `p99_ns`, `p999_ns` and `max_ns` (`put_device_p50_ns`), and none of what did not
+    /// happen.
+    pub fn rows(&self) -> Vec<(&'static str, u64)> {
+        let mut rows = vec![
+            ("objects", self.objects),
+            ("bytes", self.bytes),
+            ("extent_bytes", self.extent_bytes),
+            ("pack_bytes", self.pack_bytes),
+            ("objects_in_journal", self.objects_in_journal),
+            ("data_bytes", self.data_bytes),
+            ("free_bytes", self.free_bytes),
+            ("limbo_bytes", self.limbo_bytes),
+            ("longest_free_bytes", self.longest_free_bytes),
+            ("free_runs", self.free_runs),
+            ("groups", self.groups),
+            ("journal_bytes", self.journal_bytes),
+            ("journal_appended", self.journal_appended_bytes),
+            ("index_memory", self.index_memory_bytes),
+            ("unsynced", self.unsynced),
+            ("syncs", self.syncs),
+            ("device_reads", self.device_reads),
+            ("device_read_bytes", self.device_read_bytes),
+            ("device_writes", self.device_writes),
+            ("device_write_bytes", self.device_write_bytes),
+            ("device_syncs", self.device_syncs),
+        ];
+        rows.extend(self.times.rows());
+        rows
+    }
+}
+
 impl Store {
-    /// Statistics by name; sizes are in bytes:
-    ///
-    /// | name | meaning |
-    /// |---|---|
-    /// | `objects`, `bytes`, `extent_bytes` | objects; bytes of their values, and of the extents of those that have their own |
-    /// | `pack_bytes`, `objects_in_journal` | extents of many small objects; small ones that are in no packed extent yet |
-    /// | `data_bytes` | space for extents in all |
-    /// | `free_bytes`, `limbo_bytes` | free, and free after the next sync |
-    /// | `longest_free_bytes`, `free_runs` | the longest run of free space, and the number of runs |
-    /// | `groups` | allocation groups |
-    /// | `journal_bytes`, `journal_appended` | size of the journal; bytes appended since opening |
-    /// | `index_memory` | bytes of memory |
-    /// | `unsynced` | changes since the last sync |
-    /// | `syncs` | syncs of the devices since opening |
-    /// | `device_reads`, `device_read_bytes` | since opening, of all devices |
-    /// | `device_writes`, `device_write_bytes`, `device_syncs` | the same; stores into the journal's mapped memory are no writes |
-    /// | `put_device_p50_ns`, ... | of `put`, `get` and `sync`, of the `device`'s part and the `own` one: `count`, `p50_ns`, `p99_ns`, `p999_ns`, `max_ns`, as [`times`](Self::times) has them; none of what did not happen |
-    pub fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
+    /// Statistics. The first call may load the index and the lists of free space.
+    pub fn stats(&self) -> Result<Stats> {
         self.core.stats()
     }
 
@@ -47,7 +115,7 @@ impl Store {
 }
 
 impl Core {
-    fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
+    fn stats(&self) -> Result<Stats> {
         let (mut bytes, mut extent_bytes, mut in_journal) = (0, 0, 0);
         for object in self.entries(..) {
             let (_, entry) = object?;
@@ -70,37 +138,31 @@ impl Core {
             .sum();
         let counts = &self.counts;
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let mut figures = vec![
-            ("objects", self.index.count()),
-            ("bytes", bytes),
-            ("extent_bytes", extent_bytes),
-            ("pack_bytes", packed_extents * UNIT),
-            ("objects_in_journal", in_journal),
-            ("data_bytes", allocator.space.units() * UNIT),
-            ("free_bytes", allocator.space.free() * UNIT),
-            ("limbo_bytes", allocator.space.limbo().units() * UNIT),
-            ("longest_free_bytes", u64::from(longest) * UNIT),
-            ("free_runs", runs),
-            (
-                "groups",
-                allocator
-                    .space
-                    .units()
-                    .div_ceil(u64::from(self.group_units)),
-            ),
-            ("journal_bytes", journal_size),
-            ("journal_appended", self.log.appended()),
-            ("index_memory", self.index.memory()),
-            ("unsynced", load(&self.unsynced)),
-            ("syncs", self.log.syncs()),
-            ("device_reads", load(&counts.reads)),
-            ("device_read_bytes", load(&counts.bytes_read)),
-            ("device_writes", load(&counts.writes)),
-            ("device_write_bytes", load(&counts.bytes_written)),
-            ("device_syncs", load(&counts.syncs)),
-        ];
-        figures.extend(self.times.times()?.figures());
-        Ok(figures)
+        let groups = allocator.space.units().div_ceil(u64::from(self.group_units));
+        Ok(Stats {
+            objects: self.index.count(),
+            bytes,
+            extent_bytes,
+            pack_bytes: packed_extents * UNIT,
+            objects_in_journal: in_journal,
+            data_bytes: allocator.space.units() * UNIT,
+            free_bytes: allocator.space.free() * UNIT,
+            limbo_bytes: allocator.space.limbo().units() * UNIT,
+            longest_free_bytes: u64::from(longest) * UNIT,
+            free_runs: runs,
+            groups,
+            journal_bytes: journal_size,
+            journal_appended_bytes: self.log.appended(),
+            index_memory_bytes: self.index.memory(),
+            unsynced: load(&self.unsynced),
+            syncs: self.log.syncs(),
+            device_reads: load(&counts.reads),
+            device_read_bytes: load(&counts.bytes_read),
+            device_writes: load(&counts.writes),
+            device_write_bytes: load(&counts.bytes_written),
+            device_syncs: load(&counts.syncs),
+            times: self.times.times()?,
+        })
     }
 }
 
@@ -119,8 +181,8 @@ mod tests {
         };
         let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
         let names = |store: &Store| -> Vec<&'static str> {
-            let all = store.stats().unwrap();
-            all.into_iter().map(|(name, _)| name).collect()
+            let rows = store.stats().unwrap().rows();
+            rows.into_iter().map(|(name, _)| name).collect()
         };
         assert!(!names(&store).iter().any(|name| name.ends_with("_ns")));
         for n in 0..5 {

@@ -134,7 +134,7 @@ macro_rules! names {
 
 impl Times {
     /// All statistics by name; none for calls that never happened.
-    pub(super) fn figures(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn rows(&self) -> Vec<(&'static str, u64)> {
         let all = [
             (names!("put_device"), &self.put.device),
             (names!("put_own"), &self.put.own),
@@ -147,14 +147,14 @@ impl Times {
         happened
             .flat_map(|(names, times)| {
                 let nanos = |took: Duration| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-                let figures = [
+                let values = [
                     times.count(),
                     nanos(times.quantile(0.5)),
                     nanos(times.quantile(0.99)),
                     nanos(times.quantile(0.999)),
                     nanos(times.max()),
                 ];
-                names.into_iter().zip(figures)
+                names.into_iter().zip(values)
             })
             .collect()
     }

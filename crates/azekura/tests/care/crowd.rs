@@ -271,9 +271,8 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
         }
         store.remove_range(..).unwrap();
         store.sync().unwrap();
-        let stats = store.stats().unwrap();
-        let free = stats.iter().find(|(name, _)| *name == "free_bytes");
-        assert_eq!(free.unwrap().1, data, "{what}: all of it is free again");
+        let free = store.stats().unwrap().free_bytes;
+        assert_eq!(free, data, "{what}: all of it is free again");
         tried(&format!(
             "{what}: full {refused} times, {most} of {data} bytes in use"
         ));

@@ -162,24 +162,18 @@ fn figures_add_up() {
     let (_, store) = store_with(&options());
     filled(&store);
     let stats = store.stats().unwrap();
-    let of = |name: &str| {
-        let found = stats.iter().find(|(of, _)| *of == name);
-        found.unwrap_or_else(|| panic!("no figure {name}")).1
-    };
     let usage = store.usage(..).unwrap();
-    assert_eq!(of("objects"), store.count());
-    assert_eq!(of("bytes"), usage.bytes);
-    assert!(of("extent_bytes") <= usage.device_bytes);
+    assert_eq!(stats.objects, store.count());
+    assert_eq!(stats.bytes, usage.bytes);
+    assert!(stats.extent_bytes <= usage.device_bytes);
     assert_eq!(
-        of("data_bytes"),
-        of("extent_bytes") + of("pack_bytes") + of("free_bytes") + of("limbo_bytes")
+        stats.data_bytes,
+        stats.extent_bytes + stats.pack_bytes + stats.free_bytes + stats.limbo_bytes
     );
-    assert!(of("longest_free_bytes") <= 128 << 10 && of("free_runs") >= 1);
-    let before = of("device_reads");
+    assert!(stats.longest_free_bytes <= 128 << 10 && stats.free_runs >= 1);
     store.get(id(11)).unwrap();
-    let stats = store.stats().unwrap();
-    let reads = stats.iter().find(|(of, _)| *of == "device_reads").unwrap();
-    assert_eq!(reads.1, before + 1, "a get is one read");
+    let reads = store.stats().unwrap().device_reads;
+    assert_eq!(reads, stats.device_reads + 1, "a get is one read");
 }
 
 #[test]
@@ -240,9 +234,8 @@ fn an_empty_store_that_ends_within_a_group_grows_over_it() {
     store.close().unwrap();
     let store = opened(&memory.to_vec());
     store.check_room().unwrap();
-    let free = store.stats().unwrap();
-    let free = free.iter().find(|(name, _)| *name == "free_bytes");
-    assert_eq!(free.unwrap().1, (1 << 20) + (3 << 16) - (256 << 10));
+    let free = store.stats().unwrap().free_bytes;
+    assert_eq!(free, (1 << 20) + (3 << 16) - (256 << 10));
 }
 
 #[test]

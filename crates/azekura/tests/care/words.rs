@@ -190,21 +190,9 @@ fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
     let said = error.to_string();
     let id = ObjectId(0xab);
     let start = format!("full: no contiguous space for object {id} at words.azo (found ");
-    let figures: Vec<(String, u64)> = store
-        .stats()
-        .unwrap()
-        .into_iter()
-        .map(|(name, of)| (name.to_owned(), of))
-        .collect();
-    let of = |wanted: &str| {
-        let found = figures.iter().find(|(name, _)| name == wanted);
-        azekura::error::size(found.unwrap().1)
-    };
-    let found = format!(
-        "{} free, longest run {}, expected ",
-        of("free_bytes"),
-        of("longest_free_bytes")
-    );
+    let stats = store.stats().unwrap();
+    let [free, longest] = [stats.free_bytes, stats.longest_free_bytes].map(azekura::error::size);
+    let found = format!("{free} free, longest run {longest}, expected ");
     assert!(
         said.starts_with(&start) && said.contains(&found),
         "{said}, not {found}"

@@ -60,7 +60,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let (rows, outcome) = self.place.look(|store| {
-            let mut rows = store.stats()?;
+            let mut rows = store.stats()?.rows();
             rows.retain(|(name, _)| SHOWN.contains(name));
             rows.push(("value_len_max", store.len_max()));
             Ok((rows, place::outcome_of(store)))

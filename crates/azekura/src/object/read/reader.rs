@@ -22,7 +22,7 @@ use crate::object::checkpoint::FIRST_SUPERBLOCK;
 use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::journal::record::Record;
 use crate::object::{
-    CheckReport, Finding, List, ObjectId, Options, Scrubbed, Step, Store, Usage, Value,
+    CheckReport, Finding, List, ObjectId, Options, Scrubbed, Stats, Step, Store, Usage, Value,
 };
 
 /// A store opened for reading only. Results, limits, errors and costs of its verbs are those of the same verbs of [`Store`].
@@ -137,7 +137,7 @@ impl StoreReader {
     }
 
     /// As [`Store::stats`].
-    pub fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
+    pub fn stats(&self) -> Result<Stats> {
         self.store.stats()
     }
 

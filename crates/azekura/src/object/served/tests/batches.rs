@@ -457,9 +457,8 @@ fn a_comparison_costs_one_read_and_none_where_nothing_is_expected() {
     let store = create_on(&SimDisk::new(2), &store_options(4 << 20));
     let served = Served::start(store, &threads(2)).unwrap();
     let accesses = || {
-        let all = served.store().stats().unwrap();
-        let of = |name| all.iter().find(|(found, _)| *found == name).unwrap().1;
-        [of("device_reads"), of("device_writes")]
+        let stats = served.store().stats().unwrap();
+        [stats.device_reads, stats.device_writes]
     };
     // The allocation extent.
     served.put(id(0), value(0, 5000)).wait().unwrap();
