@@ -182,6 +182,9 @@ pub struct Stored {
 }
 
 /// An open store. Threads share it.
+///
+/// Every verb that changes objects has two forms: the plain one with the durability that the store was opened with, and one with the
+/// ending `_with` that takes a [`Durability`] of its own as its last argument.
 #[derive(Debug)]
 pub struct Store {
     core: Arc<Core>,

@@ -138,7 +138,10 @@ impl Core {
             .sum();
         let counts = &self.counts;
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let groups = allocator.space.units().div_ceil(u64::from(self.group_units));
+        let groups = allocator
+            .space
+            .units()
+            .div_ceil(u64::from(self.group_units));
         Ok(Stats {
             objects: self.index.count(),
             bytes,

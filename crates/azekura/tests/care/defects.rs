@@ -677,7 +677,7 @@ fn removals_find_room_however_long_nobody_syncs() {
 #[test]
 fn every_change_takes_a_durability_of_its_own() {
     type Act = fn(&Store, Durability) -> azekura::Result<()>;
-    let acts: [(&str, Act, [Option<u64>; 3]); 5] = [
+    let acts: [(&str, Act, [Option<u64>; 3]); 7] = [
         (
             "put",
             |store, durability| store.put_with(id(0), &value(7, 100), durability).map(drop),
@@ -695,6 +695,24 @@ fn every_change_takes_a_durability_of_its_own() {
                 Ok(())
             },
             [Some(0), Some(8), Some(2)],
+        ),
+        (
+            "put draft",
+            |store, durability| {
+                let mut draft = store.draft(100)?;
+                draft.fill_from(&mut &value(7, 100)[..])?;
+                store.put_draft_with(id(0), draft, durability).map(drop)
+            },
+            [Some(7), Some(1), Some(2)],
+        ),
+        (
+            "compare and remove",
+            |store, durability| {
+                let expected = store.sequence(id(2))?.unwrap();
+                assert!(store.compare_and_remove_with(id(2), expected, durability)?);
+                Ok(())
+            },
+            [Some(0), Some(1), None],
         ),
         (
             "remove",
