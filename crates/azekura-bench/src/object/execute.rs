@@ -18,7 +18,7 @@ use azekura::error::{Error, Kind, Result};
 use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 
 use super::draw;
-use super::operation::{Operation, Outcome};
+use super::operation::{Operation, Outcome, VALUE_SIZE_MAX};
 use super::plan::How;
 use super::store::{Draft, Objects};
 use crate::threads::start_in;
@@ -33,9 +33,6 @@ pub struct Load {
     /// Which generation of values puts store.
     pub generation: u64,
 }
-
-/// Longest value that is made: an object is at most as large.
-pub(super) const VALUE_SIZE_MAX: u64 = 512 << 20;
 
 /// A value to be put.
 enum Made<'s> {

@@ -20,6 +20,9 @@ use azekura::error::{Error, Kind, Result};
 use serde::de::{DeserializeOwned, Deserializer as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+/// Longest value that is made: an object is at most as large.
+pub(super) const VALUE_SIZE_MAX: u64 = 512 << 20;
+
 /// One operation of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

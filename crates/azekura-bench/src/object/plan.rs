@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::draw::Keys;
-use super::execute::VALUE_SIZE_MAX;
+use super::operation::VALUE_SIZE_MAX;
 use crate::phase::Class;
 use crate::words::{between, fits, flags, refused};
 

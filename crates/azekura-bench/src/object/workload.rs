@@ -17,8 +17,7 @@ use std::sync::mpsc::sync_channel;
 use azekura::error::{Error, Kind, Result, size};
 
 use super::draw::id_of;
-use super::execute::VALUE_SIZE_MAX;
-use super::operation::{Operation, Operations, read_array};
+use super::operation::{Operation, Operations, VALUE_SIZE_MAX, read_array};
 use crate::threads;
 use crate::unfinished::fresh_name;
 
