@@ -15,7 +15,7 @@
 //! 5. `overload` decides about too many requests for too long.
 //! 6. A request whose deadline has passed is executed all the same, or fails at once if `fail_late` is set: also one that waits for
 //!    another, and also while the device accepts nothing.
-//! 7. Every request that is accepted comes out once. A stopped queue fails waiting requests, and refuses new ones.
+//! 7. Every request that is accepted comes out once, unless it is cancelled while it waits ([`cancel`](Queue::cancel)). A stopped queue fails waiting requests, and refuses new ones.
 //! 8. While the device accepts nothing, a request that needs no device may be taken ([`pop_at_once`](Queue::pop_at_once)), by rules 1,
 //!    3 and 4 among its kind. It overtakes no request that could have been taken.
 //!
@@ -167,7 +167,7 @@ pub enum Next<T> {
     Fails(Failure, T),
 }
 
-/// Counts of a queue. Every accepted request was taken, failed, or waits.
+/// Counts of a queue. Every accepted request was taken, failed, was cancelled, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Accepted.
@@ -182,6 +182,8 @@ pub struct Counters {
     pub late: u64,
     /// Accepted, then failed as the queue had stopped.
     pub stopped: u64,
+    /// Accepted, then cancelled before they were taken.
+    pub cancelled: u64,
     /// Done.
     pub done: u64,
     /// Of these, those with an error of the device.
@@ -289,13 +291,13 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Accepts a request at `now`, or returns it with the reason.
+    /// Accepts a request at `now`, and returns its number; or returns it with the reason.
     pub fn push(
         &mut self,
         now: Duration,
         ask: Ask,
         request: T,
-    ) -> std::result::Result<(), (Failure, T)> {
+    ) -> std::result::Result<u64, (Failure, T)> {
         if let Err(failure) = self.admit(now, &ask) {
             self.counters.refused += 1;
             return Err((failure, request));
@@ -333,7 +335,7 @@ impl<T> Queue<T> {
         }
         self.bytes = self.bytes.saturating_add(waiting.bytes);
         self.waiting.insert(number, waiting);
-        Ok(())
+        Ok(number)
     }
 
     fn admit(&mut self, now: Duration, ask: &Ask) -> std::result::Result<(), Failure> {
@@ -468,16 +470,29 @@ impl<T> Queue<T> {
         Some(waiting)
     }
 
-    fn fail(&mut self, number: u64, failure: Failure) -> Option<Next<T>> {
+    /// Takes out a request that waits, by its number; its place is free for another. `None`: it was taken, failed or cancelled.
+    pub fn cancel(&mut self, number: u64) -> Option<T> {
+        let request = self.withdraw(number)?;
+        self.counters.cancelled += 1;
+        Some(request)
+    }
+
+    /// Ends a request that waits.
+    fn withdraw(&mut self, number: u64) -> Option<T> {
         let waiting = self.take(number)?;
         self.end(number);
+        Some(waiting.request)
+    }
+
+    fn fail(&mut self, number: u64, failure: Failure) -> Option<Next<T>> {
+        let request = self.withdraw(number)?;
         let counter = match failure {
             Failure::Dropped => &mut self.counters.dropped,
             Failure::Late => &mut self.counters.late,
             _ => &mut self.counters.stopped,
         };
         *counter += 1;
-        Some(Next::Fails(failure, waiting.request))
+        Some(Next::Fails(failure, request))
     }
 
     /// Releases the requests that waited for it.

@@ -191,8 +191,10 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
 
     /// Puts it into the queue, without waiting; a refusal is an answer, too: `Full` or `Poisoned`, as
     /// [`Failure::error`](crate::queue::Failure::error) states.
-    pub fn send(self) -> Pending<T> {
-        self.served.enqueue(self.ask, self.job);
+    pub fn send(mut self) -> Pending<T> {
+        if let Some(number) = self.served.enqueue(self.ask, self.job) {
+            self.pending.queued(&self.served.shared, number);
+        }
         self.pending
     }
 

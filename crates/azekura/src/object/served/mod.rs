@@ -10,7 +10,8 @@
 //! 2. A put takes the store's own steps, so requests and direct calls may be mixed. A failed write leaves the old object, and of a
 //!    batch all of them. A put holds its object's lock from its first step to its last; while a direct call holds it, the thread waits.
 //! 3. A change is acknowledged when it has the durability it asked for. Changes that complete during a sync share the next one.
-//! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics.
+//! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics. A request whose [`Pending`]
+//!    is dropped before it begins is cancelled: it takes no place in the queue, and nothing of it happens.
 //! 5. Without requests nothing runs: no polling, and no timer except for late requests, where they fail.
 //! 6. A request that needs no data access does not wait for one, even while the device is slow and the flight is full.
 //!
@@ -195,7 +196,8 @@ impl Served {
         self.shared.waker.wake_by_ref();
     }
 
-    fn enqueue(&self, mut ask: Ask, job: Job) {
+    /// Returns the request's number in the queue; `None`: it was refused, and answered.
+    fn enqueue(&self, mut ask: Ask, job: Job) -> Option<u64> {
         let glanced = match &job.verb {
             Verb::Get(id, ..) | Verb::Sequence(id, _) => self
                 .store
@@ -211,15 +213,20 @@ impl Served {
             _ => glanced.map_or(state.head, |entry| entry.place),
         };
         let now = self.shared.now();
-        if let Err((failure, job)) = state.queue.push(now, ask, job) {
-            drop(state);
-            return job.verb.fail(failure.error());
-        }
+        let number = match state.queue.push(now, ask, job) {
+            Ok(number) => number,
+            Err((failure, job)) => {
+                drop(state);
+                job.verb.fail(failure.error());
+                return None;
+            }
+        };
         let wake = std::mem::take(&mut state.asleep);
         drop(state);
         if wake {
             self.shared.waker.wake_by_ref();
         }
+        Some(number)
     }
 }
 
@@ -239,6 +246,20 @@ impl Drop for Served {
 impl Shared {
     fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// Takes a request out of the queue, if it has not begun. Requests that waited for it wait for those before it.
+    fn cancel(&self, number: u64) {
+        let mut state = self.state.lock();
+        let Some(job) = state.queue.cancel(number) else {
+            return;
+        };
+        let wake = std::mem::take(&mut state.asleep);
+        drop(state);
+        drop(job);
+        if wake {
+            self.waker.wake_by_ref();
+        }
     }
 
     /// Ends a request that needed the device.

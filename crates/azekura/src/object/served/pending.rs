@@ -1,7 +1,7 @@
 //! The answer to a request, before it exists.
 //!
-//! A [`Pending`] is a future of the standard library, bound to no runtime; a thread can also wait for it. Dropping it cancels nothing.
-//! The promise gives the answer once; if it is dropped before, the answer is an error, so no caller waits for ever.
+//! A [`Pending`] is a future of the standard library, bound to no runtime; a thread can also wait for it. Dropping it cancels a request
+//! that waits in the queue. The promise gives the answer once; if it is dropped before, the answer is an error, so no caller waits for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::Shared;
 use crate::error::{Error, Kind, Result};
 
 #[derive(Debug)]
@@ -27,9 +28,17 @@ struct Answer<T> {
 }
 
 /// An answer, present or future. Poll it, or [`wait`](Self::wait).
+///
+/// Dropping it cancels its request if that has not begun: nothing of it happens, and its place in the queue is free. A request that
+/// has begun ends as if its answer were awaited: a change happens as a whole, or not at all if it fails. The caller that drops an
+/// answer does not learn which of these it was.
 #[derive(Debug)]
-#[must_use = "the answer may be an error"]
-pub struct Pending<T>(Arc<Answer<T>>);
+#[must_use = "the answer may be an error, and dropping it cancels the request"]
+pub struct Pending<T> {
+    answer: Arc<Answer<T>>,
+    /// The request's number in the queue, once it is sent.
+    queued: Option<(Arc<Shared>, u64)>,
+}
 
 /// Gives the answer.
 #[derive(Debug)]
@@ -41,22 +50,39 @@ pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
         state: Mutex::new(State::Open(None)),
         came: Condvar::new(),
     });
-    (Promise(Some(Arc::clone(&answer))), Pending(answer))
+    let promise = Promise(Some(Arc::clone(&answer)));
+    let queued = None;
+    (promise, Pending { answer, queued })
 }
 
 impl<T> Pending<T> {
     /// Blocks this thread until the answer exists.
     pub fn wait(self) -> Result<T> {
-        let mut state = self.0.state.lock();
+        let mut state = self.answer.state.lock();
         while matches!(*state, State::Open(_)) {
-            self.0.came.wait(&mut state);
+            self.answer.came.wait(&mut state);
         }
         taken(&mut state)
     }
 
     /// Whether the answer exists.
     pub fn is_there(&self) -> bool {
-        !matches!(*self.0.state.lock(), State::Open(_))
+        !matches!(*self.answer.state.lock(), State::Open(_))
+    }
+
+    /// Records where the request waits.
+    pub(super) fn queued(&mut self, shared: &Arc<Shared>, number: u64) {
+        self.queued = Some((Arc::clone(shared), number));
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if let Some((shared, number)) = self.queued.take()
+            && !self.is_there()
+        {
+            shared.cancel(number);
+        }
     }
 }
 
@@ -71,7 +97,7 @@ impl<T> Future for Pending<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut state = self.0.state.lock();
+        let mut state = self.answer.state.lock();
         if let State::Open(waker) = &mut *state {
             match waker {
                 Some(waker) => waker.clone_from(context.waker()),

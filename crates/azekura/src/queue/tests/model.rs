@@ -21,7 +21,7 @@ struct Known {
 enum State {
     Waits,
     Flies,
-    /// It failed while it waited.
+    /// It failed, or was cancelled, while it waited.
     Gone,
 }
 
@@ -163,10 +163,20 @@ fn random_requests_go_as_the_model_says() {
         for step in 0..600 {
             now += at(below(&mut dice, 20));
             let is_end = step >= 400;
-            match below(&mut dice, 3) {
+            match below(&mut dice, 4) {
+                3 => {
+                    // As often one that does not wait.
+                    let cancelled = below(&mut dice, number + 1);
+                    let mut known = model.0.iter_mut();
+                    let waits = known.find(|of| of.number == cancelled && of.state == State::Waits);
+                    let is_waiting = waits.map(|of| of.state = State::Gone).is_some();
+                    let found = queue.cancel(cancelled);
+                    assert_eq!(found, is_waiting.then_some(cancelled));
+                    model.mark_dead();
+                }
                 0 if !is_end => {
                     let ask = random_ask(&mut dice);
-                    queue.push(now, ask.clone(), number).unwrap();
+                    assert_eq!(queue.push(now, ask.clone(), number).unwrap(), number);
                     let (class, deadline) = match ask.deadline {
                         Deadline::Immediate => (0, Duration::ZERO),
                         Deadline::Within(time) => (1, now + time),
@@ -205,7 +215,8 @@ fn random_requests_go_as_the_model_says() {
         drain_flying(&mut queue, flying, now);
         let counters = queue.counters();
         assert_eq!(counters.enqueued, number);
-        assert_eq!(counters.enqueued, counters.dequeued + counters.late);
+        let left = counters.late + counters.cancelled;
+        assert_eq!(counters.enqueued, counters.dequeued + left);
         assert!(queue.conflicts.is_empty() && queue.is_empty());
     }
 }

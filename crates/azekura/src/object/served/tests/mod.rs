@@ -414,6 +414,61 @@ fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     assert_eq!(removed.wait().unwrap(), 3);
 }
 
+/// A request that has begun is carried out, though its answer is dropped.
+#[test]
+fn a_dropped_request_that_has_not_begun_leaves_the_queue_and_changes_nothing() {
+    let mut options = threads(1);
+    options.queue.limits.len_max = 4;
+    let (_folder, storage, served) = gated(&options);
+    storage.writes.close();
+    let put = |n: u64| served.put(id(n), value(n, 9000)).send();
+    let begun = put(0);
+    storage.writes.await_waiting(1);
+    let waiting: Vec<_> = (1..5).map(put).collect();
+    assert_eq!(put(9).wait().unwrap_err().kind(), Kind::Full);
+    assert_eq!(served.metrics().len, 4);
+    drop(waiting);
+    assert_eq!(served.metrics().len, 0);
+    let others: Vec<_> = (5..8).map(put).collect();
+    let head = served.head(id(0)).send();
+    assert_eq!(put(9).wait().unwrap_err().kind(), Kind::Full);
+    drop(begun);
+    assert_eq!(served.metrics().in_flight, 1);
+    storage.writes.open();
+    assert_eq!(head.wait().unwrap(), Some(9000));
+    for other in others {
+        other.wait().unwrap();
+    }
+    let ids = served.store().list(..).map(|object| object.unwrap().id);
+    assert!(ids.eq([0, 5, 6, 7].map(id)));
+    let counters = served.metrics().counters;
+    assert_eq!((counters.cancelled, counters.refused), (4, 2));
+    assert_eq!((counters.enqueued, counters.done), (9, 5));
+}
+
+/// A dropped request keeps its place in the order of those that touch the same objects, and changes nothing.
+#[test]
+fn what_waited_for_a_dropped_request_waits_for_those_before_it() {
+    let (_folder, storage, served) = gated(&threads(2));
+    storage.writes.close();
+    let begun = served.put(id(1), value(1, 9000)).send();
+    storage.writes.await_waiting(1);
+    let removed = served.remove_range(id(1)..id(3)).send();
+    let head = served.head(id(1)).send();
+    assert!(!head.is_there() && !removed.is_there());
+    drop(removed);
+    assert_eq!(served.metrics().len, 1);
+    // One that no request is before begins, while the put is still in flight.
+    assert_eq!(served.head(id(7)).wait().unwrap(), None);
+    assert!(!head.is_there());
+    assert_eq!(storage.writes.waiting(), 1);
+    storage.writes.open();
+    begun.wait().unwrap();
+    assert_eq!(head.wait().unwrap(), Some(9000));
+    assert_eq!(served.store().count(), 1);
+    assert_eq!(served.metrics().counters.cancelled, 1);
+}
+
 #[test]
 fn the_urgent_goes_first() {
     let (_folder, storage, served) = gated(&threads(1));
