@@ -96,7 +96,7 @@ fn a_save_in_the_background_can_be_stopped_and_dropped() {
         .expect("a snapshot")
         .expect("whole");
     let slow: Arc<dyn Reader> = Arc::new(Slow(db, AtomicBool::new(false)));
-    // It stands still in its scan until the test resumes it: by then it has been stopped.
+    // It waits in its scan until the test resumes it: by then it has been stopped.
     let saving = save_in_background(Arc::clone(&slow), path.clone()).expect("a thread");
     assert!(!saving.is_finished());
     saving.stop();

@@ -289,10 +289,7 @@ impl Replay {
                     .record((address, sequence), &frame, last.count);
                 Ok(())
             },
-            &mut |lost| {
-                replay.borrow_mut().lose(log, lost);
-                Ok(())
-            },
+            &mut |lost| replay.borrow_mut().lose(log, lost),
         )?;
         let end = found.end_behind(trust, log.storage().as_ref());
         if !self.is_in_doubt() {
@@ -311,8 +308,8 @@ impl Replay {
         !self.damage.is_empty()
     }
 
-    /// A place of the log that does not verify.
-    pub(super) fn lose(&mut self, log: &Log, lost: &Lost) {
+    /// A place of the log that does not verify. `Corrupted` if a record of unknown type stood there.
+    fn lose(&mut self, log: &Log, lost: &Lost) -> Result<()> {
         let mut damage = Damage {
             path: log.storage().path().to_path_buf(),
             offset: lost.offset,
@@ -337,6 +334,7 @@ impl Replay {
                 let mut is_in_a_record = false;
                 for record in records {
                     let address = log.address(lost.place.0, record.at);
+                    layout::check_kind(log, address, record.header.kind)?;
                     let found = match record.standing {
                         Standing::Verifies if record.header.kind == FrameKind::MARK => {
                             record.value.clone_into(&mut self.mark);
@@ -367,6 +365,7 @@ impl Replay {
                 }
             }
         }
+        Ok(())
     }
 
     /// One record of the log, at this address in the segment of this sequence; at the checkpoint there were `base` records.

@@ -529,6 +529,25 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
         db.put(b"two", b"2").unwrap();
         db.sync(Durability::Power).unwrap();
         let killed = Memory::from_bytes(&memory.to_vec(), 1 << 24).unwrap();
+        let mut bytes = memory.to_vec();
+        let at = bytes
+            .windows(18)
+            .rposition(|of| of == b"of a later version");
+        bytes[at.unwrap()] ^= 1;
+        let damaged = Memory::from_bytes(&bytes, 1 << 24).unwrap();
+        // Of a damaged one that may change anything, all before it is in doubt.
+        let is_wide = entries[0].kind.is_wide();
+        match HashDb::open_on(damaged, &small()) {
+            Ok(db) => {
+                assert!(is_wide, "{:?}", entries[0].kind);
+                assert_eq!(db.put(b"one", b"1").unwrap_err().kind(), Kind::Corrupted);
+                assert_eq!(db.get(b"one").unwrap_err().kind(), Kind::Corrupted);
+            }
+            Err(refused) => {
+                let text = refused.to_string();
+                assert!(text.contains("unknown record type"), "{text}");
+            }
+        }
         let refused = HashDb::open_on(killed.clone(), &small()).err().unwrap();
         assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
         assert!(
