@@ -1,8 +1,12 @@
-//! A snapshot of an object store that is taken beside changes and checkpoints shows all objects of one moment.
+//! Snapshots and checks of an object store while threads change it.
+//!
+//! A snapshot that is taken beside changes and checkpoints shows all objects of one moment. A check finds no damage where a thread
+//! appends to the journal and syncs.
 //!
 //! Small objects that are in the journal at its moment are copied afterwards. A checkpoint moves them into packs and frees their
 //! segments, which nothing of the snapshot keeps: so it waits until they are copied.
 
+use azekura::engine::Durability;
 use azekura::io::Storage as _;
 use azekura::io::memory::Memory;
 use azekura::object::{ObjectId, Options, Store};
@@ -22,8 +26,8 @@ fn value(n: u64, version: u8) -> Vec<u8> {
     vec![version ^ n as u8; 600]
 }
 
-/// One thread changes objects and makes checkpoints, another one takes snapshots.
-fn snapshots(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
+/// A store with small groups and a small journal.
+fn store() -> Store {
     let options = Options {
         capacity: 1 << 20,
         journal_size: Some(256 << 10),
@@ -33,7 +37,12 @@ fn snapshots(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
     };
     let memory = Memory::new(options.capacity).unwrap();
     memory.resize(options.capacity).unwrap();
-    let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+    Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap()
+}
+
+/// One thread changes objects and makes checkpoints, another one takes snapshots.
+fn snapshots(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let store = store();
     for n in 0..COUNT {
         store.put(id(n), &value(n, 1)).unwrap();
     }
@@ -66,6 +75,33 @@ fn snapshots(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
     });
     run(threads);
     assert!(store.check(true, &mut |_, _| ()).unwrap().is_sound());
+}
+
+/// One thread puts objects and syncs, another one checks the journal.
+fn checks(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let store = store();
+    let mut threads = Threads::default();
+    let store = &store;
+    threads.add(move || {
+        for n in 0..8 {
+            store
+                .put_with(id(n), &value(n, 1), Durability::Power)
+                .unwrap();
+        }
+    });
+    threads.add(move || {
+        for _ in 0..4 {
+            let report = store.check(false, &mut |_, _| ()).unwrap();
+            assert_eq!(report.findings, []);
+            store.journal(&mut |_, _| true).unwrap();
+        }
+    });
+    run(threads);
+}
+
+#[test]
+fn a_check_beside_puts_and_syncs_finds_no_damage() {
+    holds("checks beside puts and syncs", 3000, &checks);
 }
 
 #[test]

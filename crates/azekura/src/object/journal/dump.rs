@@ -94,6 +94,8 @@ impl Core {
     ) -> Result<Went> {
         loop {
             let mut went = Went::Through;
+            // Read before the walk: a frame that is published and synced after the walk looked at its place is not missing.
+            let durable = self.log.durable();
             let stop = self.log.walk(index, from, &mut |at, frame| {
                 self.log
                     .each_record(index, at, frame, &mut |address, frame| {
@@ -119,10 +121,10 @@ impl Core {
                 offset: at,
             };
             let is_last = self.log.link(index, sequence) == Link::None;
-            if blank && is_last && position >= self.log.durable() {
+            if blank && is_last && position >= durable {
                 return Ok(went);
             }
-            if !blank || position < self.log.durable() {
+            if !blank || position < durable {
                 let offset = self.log.geometry().offset_of(index) + u64::from(at);
                 let what = format!("no record of the journal verifies ({reason})");
                 return Ok(Went::Damaged((offset, what)));
