@@ -25,9 +25,9 @@ BENCH_COUNT ?= 1000000
 RESULTS := target/test-results.txt
 # Built so that a test decides how threads meet: slower; only this workspace's crates are built once more. One test at a
 # time. Clippy is such a wrapper itself.
-WEAVE := RUST_TEST_THREADS=1 RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-schedule $(CARGO)
-WEAVE_LINT := RUSTFLAGS="--cfg azekura_weave" CARGO_TARGET_DIR=target/weave $(CARGO)
-WEAVE_TESTS := -p azekura --test weave
+EXPLORE := RUST_TEST_THREADS=1 RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-schedule $(CARGO)
+EXPLORE_LINT := RUSTFLAGS="--cfg azekura_explore" CARGO_TARGET_DIR=target/explore $(CARGO)
+EXPLORE_TESTS := -p azekura --test explore
 FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))))
 
 .PHONY: help
@@ -47,12 +47,12 @@ test: setup clients ## Run every test and print the totals (SUITES=full: all sta
 	@mkdir -p $(dir $(RESULTS))
 	@echo "== suites: $(if $(filter full,$(SUITES)),full,a tenth of their states and a third of those that take long; SUITES=full make test runs all)"
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
-	$(WEAVE) test --locked $(WEAVE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
+	$(EXPLORE) test --locked $(EXPLORE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
 	.ci/totals $(RESULTS); exit $$result
 
-.PHONY: weave
-weave: ## Run threads under schedules that seeds decide
-	@$(WEAVE) test --locked $(WEAVE_TESTS) -- --nocapture
+.PHONY: explore
+explore: ## Run threads under schedules that seeds decide
+	@$(EXPLORE) test --locked $(EXPLORE_TESTS) -- --nocapture
 
 .PHONY: mutants
 mutants: ## Plant each fault of mutants/ in a copy and prove that its test fails (MUTANTS="a b")
@@ -66,7 +66,7 @@ mutants-rotating: ## The same for six of them, others each day
 lint: setup ## Check form, lints, house rules, documents and licences; change nothing
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(WEAVE_LINT) clippy --locked $(WEAVE_TESTS) -- -D warnings
+	$(EXPLORE_LINT) clippy --locked $(EXPLORE_TESTS) -- -D warnings
 	$(CARGO) test --locked -p azekura --test tidy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	cd fuzz && $(CARGO) fmt --check && CARGO_TARGET_DIR=../target/fuzz $(CARGO) check --locked

@@ -12,7 +12,7 @@ use azekura::index::hash::PARTITIONS;
 use azekura::io::memory::Memory;
 use azekura::kernel::Payload;
 use azekura::log::Segment;
-use azekura::log::anchor::Extent;
+use azekura::log::manifest::Extent;
 use azekura::record::hash::image;
 use azekura::record::hash::layout::{ENGINE, Image, Root, Super, image_seed};
 use azekura::record::hash::{HashDb, Options};

@@ -12,7 +12,7 @@ use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::kernel::Payload;
 use azekura::log::Address;
-use azekura::log::anchor::Extent;
+use azekura::log::manifest::Extent;
 use azekura::object::extent::{self, Header, PIECE, Seal, UNIT};
 use azekura::object::index::{Entry, Leaf};
 use azekura::object::layout::{
@@ -110,7 +110,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .expect("a superblock")
         .payload;
     let own = Super::decode(&payload).expect("its part");
-    let root = part(own.anchor.root.expect("a checkpoint"));
+    let root = part(own.manifest.root.expect("a checkpoint"));
     let read = Root::decode(&root).expect("a root");
     let mut leaves = read.leaves.iter().filter_map(|(_, image)| image.as_ref());
     let leaf = part(leaves.next().expect("a leaf").extent);

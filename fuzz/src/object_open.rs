@@ -96,7 +96,7 @@ fn number(random: &mut Random) -> u64 {
 fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
     let mut block = Superblock::current(bytes, &ENGINE).ok()?;
     let mut own = Super::decode(&block.payload)?;
-    if let Some(mut extent) = own.anchor.root {
+    if let Some(mut extent) = own.manifest.root {
         let from = extent.offset as usize;
         let place = bytes.get(from..from.checked_add(extent.len as usize)?)?;
         let mut root = Root::decode(place)?;
@@ -127,7 +127,7 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
                     let at = entry + 16 + random.index(9);
                     *leaf.get_mut(at)? = number as u8;
                     let seed = crc(
-                        own.anchor.geometry.salt ^ azekura::object::layout::LEAF_SEED,
+                        own.manifest.geometry.salt ^ azekura::object::layout::LEAF_SEED,
                         &first.to_bytes(),
                     );
                     image.extent.crc = crc(seed, leaf);
@@ -139,8 +139,8 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
             bytes
                 .get_mut(from..from + encoded.len())?
                 .copy_from_slice(&encoded);
-            extent.crc = crc(own.anchor.geometry.salt ^ ROOT_SEED, &encoded);
-            own.anchor.root = Some(extent);
+            extent.crc = crc(own.manifest.geometry.salt ^ ROOT_SEED, &encoded);
+            own.manifest.root = Some(extent);
         }
     }
     for _ in 0..random.below(3) {
@@ -151,22 +151,22 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
             2 => own.units = number,
             3 => own.group_units = number as u32,
             4 => own.sequence = number,
-            5 => own.anchor.open = !own.anchor.open,
-            6 => own.anchor.epoch = number as u32,
+            5 => own.manifest.open = !own.manifest.open,
+            6 => own.manifest.epoch = number as u32,
             7 => {
-                let at = own.anchor.start;
-                own.anchor.start = End::of(number as u32, at.sequence(), at.offset());
+                let at = own.manifest.start;
+                own.manifest.start = End::of(number as u32, at.sequence(), at.offset());
             }
             8 => {
-                let at = own.anchor.start;
-                own.anchor.start = End::of(at.segment(), number, at.offset());
+                let at = own.manifest.start;
+                own.manifest.start = End::of(at.segment(), number, at.offset());
             }
             9 => {
-                let at = own.anchor.start;
-                own.anchor.start = End::of(at.segment(), at.sequence(), Some(number as u32));
+                let at = own.manifest.start;
+                own.manifest.start = End::of(at.segment(), at.sequence(), Some(number as u32));
             }
-            10 => own.anchor.next_sequence = number,
-            _ => own.anchor.root.as_mut()?.len = number,
+            10 => own.manifest.next_sequence = number,
+            _ => own.manifest.root.as_mut()?.len = number,
         }
     }
     block.payload = own.encode();

@@ -15,7 +15,7 @@
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
 //!                     counter.rs worker/        | what threads count together | background work
-//!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
+//!   damage.rs error.rs room.rs | explore.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it. Modules that this page does not list are internal: they are hidden from the
@@ -49,6 +49,8 @@ pub mod engine;
 #[doc(hidden)]
 pub mod epoch;
 pub mod error;
+#[doc(hidden)]
+pub mod explore;
 pub mod format;
 #[doc(hidden)]
 pub mod index;
@@ -71,8 +73,6 @@ pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod verbs;
-#[doc(hidden)]
-pub mod weave;
 mod worker;
 
 pub use damage::{Affects, Damage};

@@ -211,9 +211,9 @@ mod tests {
 
     /// A store in memory, whose ids end in what goes wrong.
     #[derive(Default)]
-    struct Shelf(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
+    struct Table(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
 
-    impl Objects for Shelf {
+    impl Objects for Table {
         fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
             if let Some(barrier) = &self.1 {
                 barrier.wait();
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    fn run(store: &Shelf, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
+    fn run(store: &Table, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         let keep = &mut |outcome| {
             outcomes.push(outcome);
@@ -282,7 +282,7 @@ mod tests {
             Operation::Get { key: key() },
             put("!"),
         ];
-        let found = run(&Shelf::default(), operations, &LOAD).unwrap();
+        let found = run(&Table::default(), operations, &LOAD).unwrap();
         let exists: Vec<_> = found.iter().map(|outcome| outcome.exists).collect();
         let expected = [
             Some(false),
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn a_value_that_is_not_what_was_put_ends_the_run() {
         let operations = || vec![put("~"), Operation::Get { key: "~".into() }];
-        let error = run(&Shelf::default(), operations(), &LOAD).unwrap_err();
+        let error = run(&Table::default(), operations(), &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted);
         let no_verify = true;
         let how = How { no_verify, ..HOW };
         let load = Load { how, ..LOAD };
         assert_eq!(
-            run(&Shelf::default(), operations(), &load).unwrap().len(),
+            run(&Table::default(), operations(), &load).unwrap().len(),
             2
         );
     }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn as_many_operations_are_outstanding_as_asked_for() {
         // A put returns only when four are in the store at once.
-        let store = Shelf(Mutex::default(), Some(Barrier::new(4)));
+        let store = Table(Mutex::default(), Some(Barrier::new(4)));
         let operations = (0..16).map(|i| put(&i.to_string())).collect();
         let how = How { depth: 4, ..HOW };
         let found = run(&store, operations, &Load { how, ..LOAD }).unwrap();
@@ -334,7 +334,7 @@ mod tests {
             rate: Some(1000.0),
             ..LOAD
         };
-        let found = run(&Shelf::default(), operations, &load).unwrap();
+        let found = run(&Table::default(), operations, &load).unwrap();
         for outcome in &found {
             let due = outcome.seqno as f64 / 1000.0;
             assert!((outcome.start_time - due).abs() < 1e-6, "{outcome:?}");
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn keys_and_values_beyond_the_limits_end_the_run() {
-        let error = run(&Shelf::default(), vec![put("seventeen letters")], &LOAD).unwrap_err();
+        let error = run(&Table::default(), vec![put("seventeen letters")], &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         let value = ValueOf {
             size: VALUE_SIZE_MAX + 1,
@@ -352,7 +352,7 @@ mod tests {
             key: "k".into(),
             value,
         };
-        let error = run(&Shelf::default(), vec![large], &LOAD).unwrap_err();
+        let error = run(&Table::default(), vec![large], &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
     }
 }

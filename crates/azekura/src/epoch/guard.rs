@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::participant::{IS_UPDATING, Presence, UPDATE_STEP, local};
 use super::{Domain, EPOCH};
-use crate::weave;
+use crate::explore;
 
 /// While it lives, no item that this thread can find in its domain is reclaimed.
 pub struct Pin {
@@ -28,9 +28,9 @@ impl Presence {
     /// Publishes the epoch in which its thread pins itself. A `light_barrier` comes before any address is followed.
     #[inline(always)]
     fn publish_epoch(&self) {
-        weave::point();
+        explore::yield_point();
         let epoch = EPOCH.load(Ordering::Acquire);
-        weave::point();
+        explore::yield_point();
         // Release: a thread that sees this pin and not the end of the one before knows that all reads under that are over.
         self.pinned.store(epoch, Ordering::Release);
     }
@@ -83,7 +83,7 @@ impl Domain {
         let word = participant.update();
         let before = word.load(Ordering::Relaxed);
         let guard = (before & IS_UPDATING == 0).then(|| {
-            weave::point();
+            explore::yield_point();
             // Release: a thread that sees this update and not the end of the one before knows what was done in that one.
             word.store(before | self.update_bits(), Ordering::Release);
             UpdateGuard {
@@ -131,7 +131,7 @@ impl Drop for Pin {
         let depth = self.presence.depth.load(Ordering::Relaxed) - 1;
         self.presence.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
-            weave::point();
+            explore::yield_point();
             self.presence.pinned.store(0, Ordering::Release);
         }
     }
@@ -151,7 +151,7 @@ impl CriticalSection {
     fn begin(presence: &'static Presence) -> Self {
         let word = &presence.section;
         let value = word.load(Ordering::Relaxed);
-        weave::point();
+        explore::yield_point();
         // Release: a thread that sees this section and not the end of the one before knows what was done in that one.
         word.store(value | 1, Ordering::Release);
         Self {
@@ -165,7 +165,7 @@ impl CriticalSection {
 impl Drop for CriticalSection {
     #[inline(always)]
     fn drop(&mut self) {
-        weave::point();
+        explore::yield_point();
         self.word.store(self.after, Ordering::Release);
     }
 }
@@ -182,7 +182,7 @@ pub struct UpdateGuard {
 impl Drop for UpdateGuard {
     #[inline(always)]
     fn drop(&mut self) {
-        weave::point();
+        explore::yield_point();
         self.word.store(self.after, Ordering::Release);
     }
 }
@@ -224,7 +224,7 @@ impl Drop for PinnedSection {
             "a pin that began in a short update ends before it"
         );
         presence.depth.store(depth, Ordering::Relaxed);
-        weave::point();
+        explore::yield_point();
         presence.pinned.store(epoch, Ordering::Release);
     }
 }

@@ -28,11 +28,11 @@ mod retire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::weave::{self, Mutex};
+use crate::explore::{self, Mutex};
 pub use barrier::heavy_barrier;
 pub(crate) use guard::PinnedSection;
 pub use guard::{CriticalSection, Pin, UpdateGuard};
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 pub(crate) use participant::leave;
 use participant::{DOMAINS, IS_UPDATING, UPDATE_STEP, local, wait_for};
 pub use published::Published;
@@ -87,14 +87,14 @@ impl Domain {
     /// A retire epoch for an item that no thread can find any more which pins itself from now on. Costs some microseconds.
     pub fn retire_epoch(&self) -> u64 {
         heavy_barrier();
-        weave::point();
+        explore::yield_point();
         EPOCH.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Whether the grace period of a retire epoch has elapsed: no thread can still hold what got it.
     pub fn has_elapsed(&self, retire_epoch: u64) -> bool {
         participant::all_in(self.number, |presence| {
-            weave::point();
+            explore::yield_point();
             let pinned = presence.pinned.load(Ordering::Acquire);
             pinned == 0 || pinned >= retire_epoch
         })

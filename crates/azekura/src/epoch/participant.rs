@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use super::barrier::{heavy_barrier, needs_fences};
-use crate::weave::{self, Mutex};
+use crate::explore::{self, Mutex};
 
 /// How many domains have a number of their own: one less than a byte counts, which indexes [`PLACES`] without a check.
 pub(super) const DOMAINS: usize = PLACES - 1;
@@ -181,14 +181,14 @@ pub(super) fn wait_for(
     heavy_barrier();
     let own = local();
     for participant in all() {
-        weave::point();
+        explore::yield_point();
         let value = word(participant).load(Ordering::Acquire);
         if !is_inside(value) || std::ptr::eq(participant, own) {
             continue;
         }
         let mut looks = 0u32;
         while word(participant).load(Ordering::Acquire) == value {
-            if weave::wait() {
+            if explore::wait() {
                 continue;
             }
             looks = looks.saturating_add(1);

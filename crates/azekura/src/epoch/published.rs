@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::retire::{Batch, RetireList};
 use super::{Domain, Pin};
-use crate::weave::{self, Mutex};
+use crate::explore::{self, Mutex};
 
 /// See the module's text.
 pub struct Published<T> {
@@ -85,7 +85,7 @@ impl<T: Send + Sync> Published<T> {
     #[inline(always)]
     pub fn get<'p>(&'p self, pin: &'p Pin) -> &'p T {
         self.domain.check(pin);
-        weave::point();
+        explore::yield_point();
         // SAFETY: never null; a replaced value is dropped when its grace period has elapsed, which the pin prevents, or with
         // `self`, which is borrowed.
         unsafe { &*self.current.load(Ordering::Acquire) }

@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::bucket::Bucket;
 use crate::epoch::{Domain, RetireList};
 use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::io::Map;
-use crate::weave::Mutex;
 
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 36;
 const SMALL_BYTES: u64 = 2 << 20;
 /// Retired chunks are sealed together, as a seal costs microseconds: so many lines, and a 64th of what is in use.
-const BATCH_LINES: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
+const BATCH_LINES: u64 = if cfg!(azekura_explore) { 0 } else { 16 };
 const BATCH_SHARE: u64 = 64;
 
 /// Runs of so many lines or more share a list.

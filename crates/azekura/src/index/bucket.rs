@@ -13,7 +13,7 @@ use parking_lot_core::{
 };
 
 use super::hash::{ADDRESS_BITS, TAG_BITS};
-use crate::weave;
+use crate::explore;
 
 /// Entries of a bucket.
 pub(super) const SLOTS: usize = 7;
@@ -54,7 +54,7 @@ impl Bucket {
     /// Whether it could be locked without waiting.
     #[inline(always)]
     pub(super) fn try_lock(&self) -> bool {
-        weave::point();
+        explore::yield_point();
         self.locks()
     }
 
@@ -67,7 +67,7 @@ impl Bucket {
 
     #[cold]
     fn lock_slow(&self) {
-        while weave::wait() {
+        while explore::wait() {
             if self.locks() {
                 return;
             }
@@ -118,7 +118,7 @@ impl Bucket {
 
     #[inline(always)]
     pub(super) fn unlock(&self) {
-        weave::point();
+        explore::yield_point();
         let freed = self
             .state
             .compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
@@ -145,25 +145,25 @@ impl Bucket {
 
     #[inline(always)]
     pub(super) fn is_moved(&self) -> bool {
-        weave::point();
+        explore::yield_point();
         self.moved.load(Ordering::Relaxed) != 0
     }
 
     pub(super) fn set_moved(&self) {
-        weave::point();
+        explore::yield_point();
         self.moved.store(1, Ordering::Relaxed);
     }
 
     #[inline(always)]
     pub(super) fn distance_max(&self) -> u32 {
-        weave::point();
+        explore::yield_point();
         u32::from(self.distance_max.load(Ordering::Acquire))
     }
 
     /// Whether an entry with this tag, whose home this is, may be in a later bucket.
     #[inline(always)]
     pub(super) fn may_overflow(&self, tag: u64) -> bool {
-        weave::point();
+        explore::yield_point();
         self.overflow.load(Ordering::Acquire) >> (tag % 32) & 1 != 0
     }
 
@@ -171,9 +171,9 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn extend_distance(&self, distance: u32, tag: u64) {
         let overflow = self.overflow.load(Ordering::Relaxed) | 1 << (tag % 32);
-        weave::point();
+        explore::yield_point();
         self.overflow.store(overflow, Ordering::Release);
-        weave::point();
+        explore::yield_point();
         if distance > u32::from(self.distance_max.load(Ordering::Relaxed)) {
             self.distance_max.store(distance as u8, Ordering::Release);
         }
@@ -200,7 +200,7 @@ impl Bucket {
     /// A bit for each entry with this tag; for tag 0 also for free slots, so check the address.
     #[inline(always)]
     pub(super) fn matches(&self, tag: u64) -> u32 {
-        weave::point();
+        explore::yield_point();
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return self.matches_by_four_loads(tag);
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -274,9 +274,9 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<&AtomicU64> {
         // No loop in the common case: a processor cannot predict where it ends.
-        weave::point();
+        explore::yield_point();
         let slot = self.free()?;
-        weave::point();
+        explore::yield_point();
         let claimed = slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_ok() {
             Some(slot)
@@ -288,7 +288,7 @@ impl Bucket {
     #[cold]
     fn claim_any(&self) -> Option<&AtomicU64> {
         self.slots.iter().find(|slot| {
-            weave::point();
+            explore::yield_point();
             slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         })

@@ -10,7 +10,7 @@ use super::shape::{self, Chunk};
 use super::{Directory, Index, NOT_LOADED};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
-use crate::weave;
+use crate::explore;
 
 impl Index {
     /// Makes room where a claim failed: loads the partition, makes a first chunk, or grows the chunk of the word `seen`.
@@ -152,7 +152,7 @@ impl Index {
         self.deepen(pin, deepest.unwrap_or(0))?;
         for (hash, depth, word) in words {
             for slot in self.directory.get(pin).slots_of(*hash, *depth) {
-                weave::point();
+                explore::yield_point();
                 slot.store(*word, Ordering::Release);
             }
         }

@@ -12,8 +12,8 @@ use super::shape::Run;
 use super::{Index, NOT_LOADED, Place, entry, place_of};
 use crate::epoch::Pin;
 use crate::error::Result;
+use crate::explore;
 use crate::room;
-use crate::weave;
 
 impl Index {
     /// The bucket of `hash` in the chunk of `word`.
@@ -159,13 +159,13 @@ impl Slot<'_> {
     /// The address in it. Of a slot that is free or only claimed, an address that no record has.
     #[inline(always)]
     pub fn place(self) -> Place {
-        weave::point();
+        explore::yield_point();
         place_of(self.0.load(Ordering::Acquire))
     }
 
     #[inline(always)]
     fn store(self, entry: u64) {
-        weave::point();
+        explore::yield_point();
         // Release: the record it points to was published before.
         self.0.store(entry, Ordering::Release);
     }

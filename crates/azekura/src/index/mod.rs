@@ -42,8 +42,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::epoch::{Domain, Pin, Published};
 use crate::error::Result;
+use crate::explore::{self, Mutex};
 use crate::room;
-use crate::weave::{self, Mutex};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
 use hash::{ADDRESS_BITS, Hash, PARTITION_BITS, PARTITIONS};
@@ -99,7 +99,7 @@ impl Directory {
     fn slot(&self, hash: Hash) -> &AtomicU64 {
         let at = (hash.0 >> (64 - self.depth)) as usize;
         debug_assert!(at < self.slots.len());
-        weave::point();
+        explore::yield_point();
         // SAFETY: there are 2 to the power of `depth` slots (`new`), and this is a number of so many bits.
         unsafe { self.slots.get_unchecked(at) }
     }

@@ -15,13 +15,13 @@ use super::bucket::{Bucket, EMPTY, RESERVED, SLOTS};
 use super::hash::{ADDRESS_BITS, Hash, KNOWN_BITS, TAG_BITS};
 use super::{Place, Slot, place_of};
 use crate::error::Result;
-use crate::weave;
+use crate::explore;
 
 /// How many buckets a chunk may have; above the last it splits. Under schedule exploration it is small, so that chunks split early.
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 pub(super) const LADDER: [u32; 3] = [1, 2, 3];
 /// How many buckets a chunk may have; above the last it splits.
-#[cfg(not(azekura_weave))]
+#[cfg(not(azekura_explore))]
 pub(super) const LADDER: [u32; 14] = [1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 126];
 const LARGEST: usize = LADDER[LADDER.len() - 1] as usize;
 /// Buckets after the last home.
@@ -168,7 +168,7 @@ impl<'a> Chunk<'a> {
             // No branch for each slot: which are taken cannot be guessed.
             let mut taken = 0;
             for slot in self.bucket(at).slots() {
-                weave::point();
+                explore::yield_point();
                 let entry = slot.load(Ordering::Acquire);
                 of_bucket[taken] = entry;
                 taken += usize::from(entry != EMPTY && entry != RESERVED);
@@ -195,7 +195,7 @@ impl<'a> Chunk<'a> {
             let Some((taken, distance)) = open.next() else {
                 return false;
             };
-            weave::point();
+            explore::yield_point();
             run.bucket(distance).slots()[usize::from(*taken)].store(*entry, Ordering::Relaxed);
             *taken += 1;
             if distance != 0 {
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
             None if !self.home.may_overflow(tag) => None,
             None => {
                 // Under schedule exploration a read of the distance is a yield point.
-                debug_assert!(cfg!(azekura_weave) || self.home.distance_max() <= self.window());
+                debug_assert!(cfg!(azekura_explore) || self.home.distance_max() <= self.window());
                 probe_overflow(self.home, tag)
             }
         }
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
             while matches != 0 {
                 let slot = &bucket.slots()[matches.trailing_zeros() as usize];
                 matches &= matches - 1;
-                weave::point();
+                explore::yield_point();
                 let entry = slot.load(Ordering::Acquire);
                 if is_of(entry, tag) {
                     let found = probe(Slot(slot), place_of(entry))?;

@@ -15,7 +15,7 @@
 use super::superblock::{Payload, SuperblockPair};
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
-use crate::log::anchor::{Extent, remedy};
+use crate::log::manifest::{Extent, remedy};
 use crate::log::parts::{self, Parts};
 use crate::log::root::{self, Room};
 use crate::log::{End, Log};

@@ -3,7 +3,7 @@
 //! A change is written to the older slot, and when that is durable to the other, so a cut of the power leaves one of them
 //! whole: the old superblock or the new one. [`SuperblockPair`] is what both hold.
 //!
-//! It does not know what a payload states beside its [`Anchor`].
+//! It does not know what a payload states beside its [`Manifest`].
 
 use std::ops::DerefMut;
 
@@ -12,10 +12,10 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, SLOT_SIZE, Superblock};
 use crate::io::Storage;
 use crate::log::Log;
-use crate::log::anchor::Anchor;
+use crate::log::manifest::Manifest;
 
-/// What an engine keeps in its superblock; what it states of the log is the [`Anchor`] within.
-pub trait Payload: Clone + DerefMut<Target = Anchor> {
+/// What an engine keeps in its superblock; what it states of the log is the [`Manifest`] within.
+pub trait Payload: Clone + DerefMut<Target = Manifest> {
     /// The engine's word.
     const ENGINE: [u8; 8];
     /// Seed of the checksums of a checkpoint's root, beside the salt.

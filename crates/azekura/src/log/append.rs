@@ -15,13 +15,13 @@
 use std::sync::atomic::Ordering;
 
 use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segment_seed};
-use super::segment::{Claim, Space, Use};
+use super::segment::{AllocationClass, Space, Use};
 use super::{Address, CLOSED, Log};
 use crate::epoch::CriticalSection;
 use crate::error::{Error, Kind, Result, sizes};
+use crate::explore;
 use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
 use crate::io::mmap::{Unpublished, copy};
-use crate::weave;
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -97,17 +97,17 @@ impl Log {
     /// Appends one frame and publishes it. The caller's critical section lasts until its index has the address.
     ///
     /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room for this
-    /// `claim`; then nothing was appended.
+    /// `class`; then nothing was appended.
     #[inline(always)]
     pub fn append(
         &self,
         _mark: &CriticalSection,
         entry: &Entry<'_>,
-        claim: Claim,
+        class: AllocationClass,
     ) -> Result<Appended> {
         let header = entry.header(0);
         let len = header.frame_len();
-        let room = self.reserve(len, claim)?;
+        let room = self.reserve(len, class)?;
         self.fill(&room, header, entry);
         Ok(Appended {
             address: Address(room.offset >> 3),
@@ -137,11 +137,11 @@ impl Log {
         };
         let len = header.short_len();
         let words = (len / 8) as u64;
-        weave::point();
+        explore::yield_point();
         if (self.tail.0.load(Ordering::Relaxed) & 0xffff_ffff) + words > self.words {
             return None;
         }
-        weave::point();
+        explore::yield_point();
         let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
         let (index, at) = (tail >> 32, tail & 0xffff_ffff);
         if at + words > self.words {
@@ -232,7 +232,7 @@ impl Log {
         &self,
         _mark: &CriticalSection,
         entries: &[Entry<'_>],
-        claim: Claim,
+        class: AllocationClass,
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let body = body(entries);
@@ -247,7 +247,7 @@ impl Log {
                 .remedy("change fewer records at once"));
         }
         header.value_len = body as u32;
-        let room = self.reserve(header.frame_len(), claim)?;
+        let room = self.reserve(header.frame_len(), class)?;
         self.mark_rest_of_batch_dead(&room, header, entries);
         let mut at = header.header_len();
         for (index, entry) in entries.iter().enumerate() {
@@ -299,12 +299,12 @@ impl Log {
 
     /// Room of `len` bytes: one atomic add in the common case.
     #[inline(always)]
-    fn reserve(&self, len: usize, claim: Claim) -> Result<Room> {
+    fn reserve(&self, len: usize, class: AllocationClass) -> Result<Room> {
         let words = (len / 8) as u64;
         let limit = self.geometry.segment_size() / 8;
         let tail = self.tail.0.load(Ordering::Relaxed);
         if (tail & 0xffff_ffff) + words <= limit && words <= limit / 2 {
-            weave::point();
+            explore::yield_point();
             // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
             let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
             let (index, at) = (tail >> 32, tail & 0xffff_ffff);
@@ -318,28 +318,33 @@ impl Log {
                     seed,
                 });
             }
-            return self.reserve_anew(len, claim, Some((index as u32, at)));
+            return self.reserve_anew(len, class, Some((index as u32, at)));
         }
-        self.reserve_anew(len, claim, None)
+        self.reserve_anew(len, class, None)
     }
 
     /// Room where the open segment has none: `missed` is a reservation that crossed its end.
     #[cold]
-    fn reserve_anew(&self, len: usize, claim: Claim, missed: Option<(u32, u64)>) -> Result<Room> {
+    fn reserve_anew(
+        &self,
+        len: usize,
+        class: AllocationClass,
+        missed: Option<(u32, u64)>,
+    ) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         if let Some((index, at)) = missed {
             self.missed(index, at);
-            self.roll(index, claim)?;
+            self.roll(index, class)?;
         } else if (len / 8) as u64 > limit / 2 {
-            return self.reserve_large(len, claim);
+            return self.reserve_large(len, class);
         } else {
             self.roll_exclusive(
                 (self.tail.0.load(Ordering::Relaxed) >> 32) as u32,
                 (len / 8) as u64,
-                claim,
+                class,
             )?;
         }
-        self.reserve(len, claim)
+        self.reserve(len, class)
     }
 
     /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end. `fits`: whether frames
@@ -362,11 +367,11 @@ impl Log {
 
     /// Opens the next segment if no thread did since `seen` was the open one.
     #[cold]
-    fn roll(&self, seen: u32, claim: Claim) -> Result<()> {
+    fn roll(&self, seen: u32, class: AllocationClass) -> Result<()> {
         let mut space = self.segments.space();
         let index = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
         if index == seen {
-            self.open_next(&mut space, claim)
+            self.open_next(&mut space, class)
         } else {
             Ok(())
         }
@@ -375,7 +380,7 @@ impl Log {
     /// As `roll`, for a thread that has not added to the tail, and has `words` to add: it takes what is left
     /// of the segment, unless another one was opened since.
     #[cold]
-    fn roll_exclusive(&self, seen: u32, words: u64, claim: Claim) -> Result<()> {
+    fn roll_exclusive(&self, seen: u32, words: u64, class: AllocationClass) -> Result<()> {
         let limit = self.geometry.segment_size() / 8;
         let mut space = self.segments.space();
         let tail = self.tail.0.load(Ordering::Relaxed);
@@ -384,20 +389,20 @@ impl Log {
             return Ok(());
         }
         // Before the segment is ended: what does not fit is no reason to waste what is left of it.
-        space.secure(1, claim)?;
+        space.secure(1, class)?;
         if seen != u32::MAX && at < limit {
-            weave::point();
+            explore::yield_point();
             // Others may add meanwhile; who gets beyond the limit first has ended the segment.
             let before = self.tail.0.fetch_add(limit, Ordering::Relaxed) & 0xffff_ffff;
             if before < limit {
                 self.end_segment(seen, before as u32, words == limit);
             }
         }
-        self.open_next(&mut space, claim)
+        self.open_next(&mut space, class)
     }
 
-    pub(super) fn open_next(&self, space: &mut Space<'_>, claim: Claim) -> Result<()> {
-        self.link_next(space, 1, claim, |index| {
+    pub(super) fn open_next(&self, space: &mut Space<'_>, class: AllocationClass) -> Result<()> {
+        self.link_next(space, 1, class, |index| {
             u64::from(index) << 32 | u64::from(FIRST_FRAME / 8)
         })?;
         self.appended
@@ -413,7 +418,7 @@ impl Log {
         // that a process killed now never stores.
         let pin = self.pin();
         let _mark = pin.critical_section();
-        self.roll_exclusive(open, all, Claim::Cleaning)
+        self.roll_exclusive(open, all, AllocationClass::Cleaning)
     }
 
     /// Takes the next segment and hangs it at the end of the chain; `tail_of` its index is the tail from now on. Both
@@ -422,12 +427,12 @@ impl Log {
         &self,
         space: &mut Space<'_>,
         units: u32,
-        claim: Claim,
+        class: AllocationClass,
         tail_of: impl FnOnce(u32) -> u64,
     ) -> Result<u32> {
         let mut chain = self.chain.lock();
         let sequence = chain.next_sequence;
-        let index = space.take(units, sequence, Use::Log, claim)?;
+        let index = space.take(units, sequence, Use::Log, class)?;
         let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
         self.map.write(self.geometry.offset_of(index), &header);
         if let Some((last, last_sequence)) = chain.last {
@@ -439,7 +444,7 @@ impl Log {
         *chain = super::Chain {
             last: Some((index, sequence)),
             next_sequence: sequence + 1,
-            claim,
+            class,
         };
         // Release: the header and the table are there for each thread that adds to it.
         self.tail.0.store(tail_of(index), Ordering::Release);
@@ -449,18 +454,18 @@ impl Log {
 
     /// A segment of its own for a large frame; the open one ends before it.
     #[cold]
-    fn reserve_large(&self, len: usize, claim: Claim) -> Result<Room> {
+    fn reserve_large(&self, len: usize, class: AllocationClass) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         let units = (len as u64 + u64::from(FIRST_FRAME)).div_ceil(self.geometry.segment_size());
         let mut space = self.segments.space();
-        space.secure(units as u32, claim)?;
-        weave::point();
+        space.secure(units as u32, class)?;
+        explore::yield_point();
         let tail = self.tail.0.swap(CLOSED, Ordering::AcqRel);
         let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
         if open != u32::MAX && at < limit {
             self.end_segment(open, at as u32, true);
         }
-        let index = self.link_next(&mut space, units as u32, claim, |_| CLOSED)?;
+        let index = self.link_next(&mut space, units as u32, class, |_| CLOSED)?;
         self.appended
             .fetch_add(units << self.geometry.shift, Ordering::Relaxed);
         let Some((seed, _)) = self.segments.seed(index) else {

@@ -15,7 +15,7 @@ use super::Log;
 use super::group::Group;
 use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, MARK_SIZE, Mark};
 use crate::error::Result;
-use crate::weave::Mutex;
+use crate::explore::Mutex;
 
 /// What is known to be durable, and which threads wait for more.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@
 //! covers it. What a sync is, and what follows when it succeeds, is the caller's.
 
 use crate::error::Result;
-use crate::weave::{Condvar, Mutex, MutexGuard};
+use crate::explore::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct State {

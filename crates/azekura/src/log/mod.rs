@@ -25,7 +25,6 @@
 //! What frames mean, which are live, and when to clean is the engine's. Lock order: the space of the
 //! segments, then the chain; the commit's lock alone.
 
-pub mod anchor;
 mod append;
 mod commit;
 pub mod damaged;
@@ -33,6 +32,7 @@ pub mod finder;
 pub mod follow;
 mod group;
 pub mod layout;
+pub mod manifest;
 pub mod parts;
 pub mod recover;
 pub mod root;
@@ -45,15 +45,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::damage::{Affects, Damage};
 use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result};
+use crate::explore;
 use crate::format::frame::{Frame, Header, KindPair, NoFrame, same};
 use crate::io::{Map, Storage};
-use crate::weave;
 
 pub use append::{Appended, Entry};
 pub use follow::Retention;
 pub use layout::{End, LogPosition};
 pub use scan::Stop;
-pub use segment::{Claim, Geometry, Patience, Reserve, Segment, Segments, Use};
+pub use segment::{AllocationClass, Geometry, Patience, Reserve, Segment, Segments, Use};
 
 use layout::{FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader};
 
@@ -111,12 +111,12 @@ pub struct Log {
     /// Words of a segment.
     words: u64,
     /// Under the space lock: the end of the chain, and the next sequence.
-    chain: weave::Mutex<Chain>,
+    chain: explore::Mutex<Chain>,
     /// Bytes ever appended by this opening; relaxed, for intervals and bounds.
     appended: AtomicU64,
     commit: commit::Commit,
     /// What followers need, and those to come.
-    retained: weave::Mutex<follow::Retained>,
+    retained: explore::Mutex<follow::Retained>,
 }
 
 /// On lines of its own: every append writes it.
@@ -130,7 +130,7 @@ struct Chain {
     last: Option<(u32, u64)>,
     next_sequence: u64,
     /// What the last segment was taken for.
-    claim: Claim,
+    class: AllocationClass,
 }
 
 impl std::fmt::Debug for Log {
@@ -154,14 +154,14 @@ impl Log {
             segments,
             tail: Tail(AtomicU64::new(CLOSED)),
             words: geometry.segment_size() / 8,
-            chain: weave::Mutex::new(Chain {
+            chain: explore::Mutex::new(Chain {
                 last: None,
                 next_sequence: 0,
-                claim: Claim::Checkpoint,
+                class: AllocationClass::Checkpoint,
             }),
             appended: AtomicU64::new(0),
             commit: commit::Commit::default(),
-            retained: weave::Mutex::default(),
+            retained: explore::Mutex::default(),
         })
     }
 
@@ -180,7 +180,7 @@ impl Log {
     /// Begins a chain with a first segment of this sequence.
     pub fn begin(&self, sequence: u64) -> Result<()> {
         self.chain.lock().next_sequence = sequence;
-        self.open_next(&mut self.segments.space(), Claim::Checkpoint)
+        self.open_next(&mut self.segments.space(), AllocationClass::Checkpoint)
     }
 
     /// Lets the chain go on after `end`, with sequences from `next_sequence` on. Where that is closed, a new segment is
@@ -190,7 +190,7 @@ impl Log {
         *chain = Chain {
             last: Some((end.segment(), end.sequence())),
             next_sequence,
-            claim: Claim::Checkpoint,
+            class: AllocationClass::Checkpoint,
         };
         let tail = end.offset().map_or(CLOSED, |offset| {
             u64::from(end.segment()) << 32 | u64::from(offset / 8)
@@ -231,7 +231,7 @@ impl Log {
     /// The end of the log, after everything reserved. Of a log that was not begun: before its first segment.
     pub fn end(&self) -> End {
         let chain = self.chain.lock();
-        weave::point();
+        explore::yield_point();
         let tail = self.tail.0.load(Ordering::Acquire);
         let (open, offset) = ((tail >> 32) as u32, (tail & 0xffff_ffff) * 8);
         let (segment, sequence) = chain
@@ -306,30 +306,32 @@ impl Log {
         self.segments.is_alarmed()
     }
 
-    /// Refuses a `claim` to append `len` bytes that a full store has no room for; asked before anything is appended. The open
-    /// segment takes it if it was not taken for a more urgent claim, whose room it is. Where `len` is 0, it is not known
+    /// Refuses to append `len` bytes of this `class` where a full store has no room for them; called before anything is appended. The open
+    /// segment takes it if it was not taken for a more urgent class, whose room it is. Where `len` is 0, it is not known
     /// yet, and a segment is to be free.
     #[inline(always)]
-    pub fn admit(&self, claim: Claim, len: usize) -> Result<()> {
-        if self.segments.is_full() && matches!(claim, Claim::Growth | Claim::Exchange) {
-            return self.admit_to_full(claim, len);
+    pub fn admit(&self, class: AllocationClass, len: usize) -> Result<()> {
+        if self.segments.is_full()
+            && matches!(class, AllocationClass::Growth | AllocationClass::Exchange)
+        {
+            return self.admit_to_full(class, len);
         }
         Ok(())
     }
 
     #[cold]
-    fn admit_to_full(&self, claim: Claim, len: usize) -> Result<()> {
+    fn admit_to_full(&self, class: AllocationClass, len: usize) -> Result<()> {
         {
             let chain = self.chain.lock();
             let words = (len / 8) as u64;
-            if chain.claim <= claim
+            if chain.class <= class
                 && (1..=self.words / 2).contains(&words)
                 && words <= self.words_in_open(&chain)
             {
                 return Ok(());
             }
         }
-        self.segments.space().secure(self.units_of(len), claim)
+        self.segments.space().secure(self.units_of(len), class)
     }
 
     /// Bytes that short frames may still take of the open segment.

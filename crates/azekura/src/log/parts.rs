@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::anchor::Extent;
-use super::segment::{Claim, Patience, Use};
+use super::manifest::Extent;
+use super::segment::{AllocationClass, Patience, Use};
 use super::{Geometry, Log};
 use crate::error::Result;
 use crate::format::checksum::crc;
@@ -53,8 +53,8 @@ impl Parts {
         self.at = None;
     }
 
-    /// Makes sure that the next `len` bytes stand in one run, taken for `claim`. `Full` if there is no room.
-    pub fn make_room(&mut self, log: &Log, len: u64, claim: Claim) -> Result<()> {
+    /// Makes sure that the next `len` bytes stand in one run, taken for `class`. `Full` if there is no room.
+    pub fn make_room(&mut self, log: &Log, len: u64, class: AllocationClass) -> Result<()> {
         if self.has_room(len) {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl Parts {
             let mut space = log.segments().space();
             let spacious = !log.segments().is_full() && space.has(together);
             let units = if spacious { together } else { least };
-            let index = space.take(units, 0, Use::Other, claim)?;
+            let index = space.take(units, 0, Use::Other, class)?;
             Ok((index, units))
         })?;
         let offset = geometry.offset_of(index);
@@ -76,7 +76,7 @@ impl Parts {
     /// Writes a part; where it is, with its checksum. A failed write poisons the log.
     pub fn write(&mut self, log: &Log, bytes: &[u8], seed: u32) -> Result<Extent> {
         let len = bytes.len() as u64;
-        self.make_room(log, len, Claim::Checkpoint)?;
+        self.make_room(log, len, AllocationClass::Checkpoint)?;
         let Some((offset, end)) = self.at else {
             unreachable!("room was made")
         };

@@ -19,9 +19,9 @@
 
 use std::collections::BTreeSet;
 
-use super::anchor::{Extent, read_extent, read_extent_corrected, remedy};
+use super::manifest::{Extent, read_extent, read_extent_corrected, remedy};
 use super::parts::{self, Parts};
-use super::segment::{Claim, Patience, Use};
+use super::segment::{AllocationClass, Patience, Use};
 use super::{Geometry, Log};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
@@ -68,11 +68,15 @@ impl Room {
         let geometry = log.geometry();
         let whole = whole_len(len);
         if whole <= geometry.segment_size() {
-            parts.make_room(log, whole, Claim::Checkpoint)?;
+            parts.make_room(log, whole, AllocationClass::Checkpoint)?;
             return Ok(Self { apart: Vec::new() });
         }
         let segments = log.segments();
-        let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
+        let take = || {
+            segments
+                .space()
+                .take(1, 0, Use::Other, AllocationClass::Checkpoint)
+        };
         let mut patience = Patience::default();
         let taken = (0..units(geometry, len)).map(|_| segments.patiently(&mut patience, take));
         let taken = taken.map(|index| index.map(|index| geometry.offset_of(index)));
@@ -269,7 +273,7 @@ mod tests {
         let mut taken = Vec::new();
         let take = || {
             let mut space = log.segments().space();
-            space.take(1, 0, Use::Other, Claim::Checkpoint)
+            space.take(1, 0, Use::Other, AllocationClass::Checkpoint)
         };
         while let Ok(index) = take() {
             taken.push(index);

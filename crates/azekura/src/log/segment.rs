@@ -25,11 +25,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
 use crate::epoch::{self, Domain, RetireList};
 use crate::error::{Error, Kind, Result};
+use crate::explore::{Mutex, MutexGuard};
 use crate::io::{Map, Storage};
-use crate::weave::{Mutex, MutexGuard};
 
 pub use patience::Patience;
-pub use space::{Claim, REMEDY, left_by_growth, whole_step};
+pub use space::{AllocationClass, REMEDY, left_by_growth, whole_step};
 
 /// Sizes and salt, fixed when the file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub struct Reserve {
     pub checkpoint: u32,
     /// As many more as it may need when growth has gone on for a while.
     pub coming: u32,
-    /// Segments between one claim and the next.
+    /// Segments between one class and the next.
     pub step: u32,
     /// Segments that are to be free or dead, so that cleaning has something to give back.
     pub slack: u32,
@@ -318,7 +318,7 @@ impl Segments {
 
     fn alarm_if_full(&self, space: &Space<'_>) {
         // Who comes next sees to it, before it finds no room. A storage that can be grown is, when a segment is taken.
-        if space.left_for(Claim::Growth) == 0 && !space.can_be_grown() {
+        if space.left_for(AllocationClass::Growth) == 0 && !space.can_be_grown() {
             self.raise(FULL);
         }
     }
@@ -510,7 +510,7 @@ impl Segments {
             at = index + units;
         }
         let behind = self.storage.size()?.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
-        let kept = (behind as u32).min(at + space.left_by(Claim::Growth));
+        let kept = (behind as u32).min(at + space.left_by(AllocationClass::Growth));
         if kept > at {
             match allocate(at, kept) {
                 Ok(()) => {
@@ -724,8 +724,8 @@ impl Segments {
     /// the background worker; growing included, as far as there is room.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
-        if (space.left_for(Claim::Growth) as usize) < count {
-            match space.grow(count as u32, Claim::Growth) {
+        if (space.left_for(AllocationClass::Growth) as usize) < count {
+            match space.grow(count as u32, AllocationClass::Growth) {
                 Err(error) if error.kind() != Kind::Full => return Err(error),
                 _ => {}
             }
@@ -760,7 +760,7 @@ impl Segments {
         self.reap();
         let mut held = self.space();
         let reserve = if held.free.was_full {
-            held.left_by(Claim::Growth)
+            held.left_by(AllocationClass::Growth)
         } else {
             0
         };

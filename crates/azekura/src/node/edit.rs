@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use super::{
     HAS_LOWER, HAS_UPPER, HEADER_WORDS, Memory, Node, OUTSIDE, Slot, Value, WORDS_MAX, head_of,
 };
+use crate::explore;
 use crate::order::Order;
-use crate::weave;
 
 /// How near, in entries, an insertion must be to the one before to count as of one run.
 const NEAR: usize = 12;
@@ -90,9 +90,9 @@ impl Node<'_> {
         let count = (first & 0xffff) as usize;
         let offset = (first >> 16 & 0xffff) as usize - len;
         self.write_item(offset, tail, value);
-        weave::point();
+        explore::yield_point();
         self.memory.shift_up(HEADER_WORDS + at, count - at);
-        weave::point();
+        explore::yield_point();
         let head = if self.head_len() == 0 {
             0
         } else {
@@ -100,7 +100,7 @@ impl Node<'_> {
         };
         let slot = Slot::new(head, offset, suffix.len(), value.slot_len());
         self.set_slot(at, slot);
-        weave::point();
+        explore::yield_point();
         // Entries and lowest item stand in one word, and where the last insertion was at the end of the next.
         let counts = (offset as u64) << 16 | (count + 1) as u64;
         self.memory.set_word(0, first & !0xffff_ffff | counts);
@@ -132,7 +132,7 @@ impl Node<'_> {
         if slot.stored_len() == value.stored_len() {
             let lens = Slot::new(slot.head(), slot.offset(), slot.key_len(), value.slot_len());
             self.set_slot(at, lens);
-            weave::point();
+            explore::yield_point();
             let offset = slot.offset() + tail_len;
             match value {
                 Value::Inside(bytes) => self.memory.write(offset, bytes),
@@ -156,7 +156,7 @@ impl Node<'_> {
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
         let tail = suffix.get(self.head_len()..).unwrap_or_default();
         self.write_item(offset, tail, value);
-        weave::point();
+        explore::yield_point();
         self.set_slot(
             at,
             Slot::new(slot.head(), offset, suffix.len(), value.slot_len()),
@@ -171,7 +171,7 @@ impl Node<'_> {
         let count = self.count();
         let len = self.item_len(self.slot(at));
         self.memory.shift_down(HEADER_WORDS + at, count - at - 1);
-        weave::point();
+        explore::yield_point();
         self.set_count(count - 1);
         self.set_dead(self.dead() + len);
     }
@@ -187,7 +187,7 @@ impl Node<'_> {
         before.memory.copy_from(self.memory);
         let mut lowest = self.items_end();
         for at in 0..self.count() {
-            weave::point();
+            explore::yield_point();
             let slot = before.slot(at);
             let len = self.item_len(slot);
             lowest -= len;

@@ -11,7 +11,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::weave::{self, Mutex, MutexGuard};
+use crate::explore::{self, Mutex, MutexGuard};
 
 /// Looks at a changing version before the reader parks.
 const SPINS: u32 = 64;
@@ -38,7 +38,7 @@ impl Latch {
     /// The version that reading begins with.
     #[inline(always)]
     pub fn begin(&self) -> u64 {
-        weave::point();
+        explore::yield_point();
         let version = self.version.load(Ordering::Acquire);
         if version & CHANGING == 0 {
             return version;
@@ -54,7 +54,7 @@ impl Latch {
                 if version & CHANGING == 0 {
                     return version;
                 }
-                if !weave::wait() {
+                if !explore::wait() {
                     spin_loop();
                 }
             }
@@ -65,7 +65,7 @@ impl Latch {
     /// Whether what was read since `version` was begun with counts: nothing was changed.
     #[inline(always)]
     pub fn is_still(&self, version: u64) -> bool {
-        weave::point();
+        explore::yield_point();
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
     }
@@ -97,7 +97,7 @@ impl Locked<'_> {
             .version
             .store(version | CHANGING, Ordering::Relaxed);
         fence(Ordering::Release);
-        weave::point();
+        explore::yield_point();
     }
 
     /// Takes what it guards out of use, or into use again. Within a change.
@@ -119,7 +119,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let version = self.latch.version.load(Ordering::Relaxed);
         if version & CHANGING != 0 {
-            weave::point();
+            explore::yield_point();
             let next = (version & !CHANGING).wrapping_add(STEP);
             self.latch.version.store(next, Ordering::Release);
         }

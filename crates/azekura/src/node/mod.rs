@@ -50,8 +50,8 @@ use std::sync::atomic::AtomicU64;
 
 use memory::Memory;
 
+use crate::explore;
 use crate::order::Order;
-use crate::weave;
 pub use latch::{Latch, Locked};
 pub use search::Search;
 
@@ -344,7 +344,7 @@ impl<'m> Node<'m> {
     #[inline(always)]
     pub fn value(self, at: usize) -> Found {
         let slot = self.slot(at);
-        weave::point();
+        explore::yield_point();
         let offset = slot.offset() + self.tail_len(slot);
         match slot.value_len() {
             OUTSIDE => Found::Outside(self.memory.bits(offset, 8)),
@@ -355,7 +355,7 @@ impl<'m> Node<'m> {
     /// Copies the bytes of a value inside to `into`, which is as long.
     #[inline(always)]
     pub fn copy(self, offset: usize, into: &mut [u8]) {
-        weave::point();
+        explore::yield_point();
         self.memory.read(offset, into);
     }
 
@@ -363,7 +363,7 @@ impl<'m> Node<'m> {
     #[inline(always)]
     pub fn child(self, at: usize) -> u32 {
         let slot = self.slot(at);
-        weave::point();
+        explore::yield_point();
         self.memory.bits(slot.offset() + self.tail_len(slot), 4) as u32
     }
 

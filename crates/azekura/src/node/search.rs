@@ -9,8 +9,8 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicU64;
 
 use super::{HEADER_WORDS, Key, Node, Slot, head_of};
+use crate::explore;
 use crate::order::Order;
-use crate::weave;
 
 /// Slots that are looked at without further steps: they lie in two lines.
 const NEAR: usize = 8;
@@ -46,7 +46,7 @@ impl<'m> Node<'m> {
     #[inline(always)]
     fn find_from(self, first: usize, key: &[u8]) -> (usize, bool) {
         let count = self.count();
-        weave::point();
+        explore::yield_point();
         if self.order != Order::Lexical {
             return self.find_by(first, count, key);
         }
@@ -73,7 +73,7 @@ impl<'m> Node<'m> {
     #[inline(always)]
     fn found(self, at: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
         let slot = self.slot(at);
-        weave::point();
+        explore::yield_point();
         if at >= count || slot.head() != head {
             return (at, false);
         }

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use super::{Found, HEADER_WORDS, Key, Memory, Node, Slot, Value, WORDS_MAX};
+use crate::explore;
 use crate::order::Order;
-use crate::weave;
 
 /// Insertions in a row that make a run.
 const RUN: u64 = 16;
@@ -56,9 +56,9 @@ impl Node<'_> {
         let upper = before.upper(&mut up).map(|()| up.bytes());
         right.init(self.level(), Some(separator), upper);
         right.append(before, at..before.count());
-        weave::point();
+        explore::yield_point();
         self.init(self.level(), lower, Some(separator));
-        weave::point();
+        explore::yield_point();
         self.append(before, 0..at);
     }
 
@@ -112,7 +112,7 @@ impl Node<'_> {
         let lower = before.lower(&mut low).map(|()| low.bytes());
         let upper = right.upper(&mut up).map(|()| up.bytes());
         self.init(self.level(), lower, upper);
-        weave::point();
+        explore::yield_point();
         self.append(before, 0..before.count());
         self.append(right, 0..right.count());
     }

@@ -68,10 +68,10 @@ use std::time::Duration;
 
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, size};
+use crate::explore::{Mutex, RwLock};
 use crate::io::Storage;
 use crate::io::counted::Counts;
 use crate::log::Log;
-use crate::weave::{Mutex, RwLock};
 use crate::worker::{Notify, Worker};
 
 use checkpoint::Checkpoint;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::epoch::{self, Domain, PinnedSection, UpdateGuard};
 use crate::error::{Error, Kind, Result};
-use crate::weave::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::explore::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(super) struct Gate {
     /// Whose updates it lets pass.
@@ -70,7 +70,7 @@ impl Gate {
         let Some(guard) = self.domain.update() else {
             return self.enter_nested();
         };
-        weave::point();
+        explore::yield_point();
         if self.closed.load(Ordering::Acquire) {
             return self.wait(guard);
         }
@@ -79,7 +79,7 @@ impl Gate {
 
     #[cold]
     fn enter_nested(&self) -> Inside<'_> {
-        while weave::wait() {
+        while explore::wait() {
             if let Some(nested) = self.nested.try_read() {
                 return Inside::Nested(nested);
             }
@@ -91,7 +91,7 @@ impl Gate {
     #[inline(always)]
     pub(super) fn enter_pinned(&self) -> Option<PinnedSection> {
         let section = self.domain.pinned_section();
-        weave::point();
+        explore::yield_point();
         (!self.closed.load(Ordering::Acquire)).then_some(section)
     }
 
@@ -125,7 +125,7 @@ impl Gate {
             if let Some(nested) = self.nested.try_write() {
                 return nested;
             }
-            if !weave::wait() {
+            if !explore::wait() {
                 return self.nested.write();
             }
         }
@@ -134,7 +134,7 @@ impl Gate {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        weave::point();
+        explore::yield_point();
         self.gate.closed.store(false, Ordering::Release);
     }
 }

@@ -3,7 +3,7 @@
 //! Every engine here keeps the contract of `engine.rs` and says in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `node`, `format` and `io`, or here: `gate` (moments without updates),
-//! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `shelf`
+//! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `table`
 //! (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
 
 mod bookmark;
@@ -15,4 +15,4 @@ mod limits;
 mod many;
 pub mod memory;
 mod scan;
-mod shelf;
+mod table;

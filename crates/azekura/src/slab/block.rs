@@ -24,9 +24,9 @@ use super::thread_cache::{Current, State, ThreadCaches};
 use crate::counter::Counter;
 use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result, size};
+use crate::explore::{self, Mutex};
 use crate::io::mmap::{Map, prefetch};
 use crate::room;
-use crate::weave::{self, Mutex};
 
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 40;
@@ -39,7 +39,7 @@ const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 /// A block is worth filling again when one in so many of its slots is free.
 const WORTH: u32 = 16;
 /// Blocks of no class that keep their memory, in addition to an eighth of those in use.
-const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
+const READY: u64 = if cfg!(azekura_explore) { 1 } else { 16 };
 /// Blocks of the limit for each thread cache, at least.
 const BLOCKS_OF_CACHE: u64 = 16;
 
@@ -259,7 +259,7 @@ impl Slab {
     #[inline(always)]
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
         self.domain.check(pin);
-        weave::point();
+        explore::yield_point();
         // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over while a thread is
         // pinned that was pinned when it was freed, which is the first promise. What `evacuate` offers may be free: its block is closed, so that
         // no thread fills it or gives it back, and not of the out-of-line class.
@@ -415,12 +415,12 @@ impl Slab {
                 while current.word < shape.words() {
                     let word = self.word(current.block, current.word);
                     current.word += 1;
-                    weave::point();
+                    explore::yield_point();
                     if word.load(Ordering::Relaxed) != 0 {
-                        weave::point();
+                        explore::yield_point();
                         current.bits = word.swap(0, Ordering::Acquire);
                         let free = &self.meta(current.block).free;
-                        weave::point();
+                        explore::yield_point();
                         free.fetch_sub(current.bits.count_ones(), Ordering::SeqCst);
                         return Ok(());
                     }

@@ -11,14 +11,14 @@ use super::block::{DRAINING, IDLE, LISTED, Slab, WALKED, Walk, counted, place_of
 use super::class::{BLOCK, Class, OUT_OF_LINE, TABLE};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::weave;
+use crate::explore;
 
 /// Blocks may take this many times the bytes of slots in use.
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
-const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
+const SLACK: u64 = if cfg!(azekura_explore) { 0 } else { 64 };
 /// Yields to other threads before a block that a thread may still read is left for later.
-const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 1000 };
+const WAITS_MAX: u32 = if cfg!(azekura_explore) { 0 } else { 1000 };
 /// Slots visited in one step of an evacuation.
 const STEP: u32 = 64;
 
@@ -78,7 +78,7 @@ impl Slab {
         while now.slot < end && moved.is_ok() {
             let slot = now.slot;
             now.slot += 1;
-            weave::point();
+            explore::yield_point();
             let free = self.word(now.block, slot / 64).load(Ordering::Acquire);
             if free >> (slot % 64) & 1 == 0 {
                 moved = move_away(pin, place_of(now.block, slot, shape));

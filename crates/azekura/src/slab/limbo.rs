@@ -18,11 +18,11 @@ use super::long;
 use super::record;
 use super::thread_cache::{Current, State};
 use crate::epoch::{Batch, Pin, RetireList};
+use crate::explore;
 use crate::io::mmap::prefetch;
-use crate::weave;
 
 /// Freed places that are sealed together: a seal costs microseconds.
-const BATCH: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
+const BATCH: usize = if cfg!(azekura_explore) { 2 } else { 1024 };
 /// Or so many bytes.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Freed bytes that may wait for readers, in addition to an eighth of those in use, before all caches are reclaimed.
@@ -142,16 +142,16 @@ impl Slab {
             unsafe { self.drop_out_of_line(place) };
         }
         let shape = &TABLE[class];
-        #[cfg(azekura_weave)]
+        #[cfg(azekura_explore)]
         self.spoil(place, shape);
         let (word, bit) = self.bit(place);
-        weave::point();
+        explore::yield_point();
         let before = word.fetch_or(bit, Ordering::Release);
         debug_assert!(before & bit == 0, "a place was freed twice");
         let meta = self.meta(block);
-        weave::point();
+        explore::yield_point();
         let free = counted(meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));
-        weave::point();
+        explore::yield_point();
         let state = meta.state.load(Ordering::SeqCst);
         if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
             let mut list = self.classes[class].lock();
@@ -163,7 +163,7 @@ impl Slab {
     }
 
     /// Overwrites a slot that no thread may read any more: a reader that does finds neither key nor value.
-    #[cfg(azekura_weave)]
+    #[cfg(azekura_explore)]
     fn spoil(&self, place: Place, shape: &super::class::Class) {
         // SAFETY: a slot of that class that was in use; no thread has taken it yet.
         unsafe { self.at(place).write_bytes(0, shape.size as usize) };

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
+use crate::explore::Mutex;
 use crate::io::mmap::Map;
 use crate::room;
-use crate::weave::Mutex;
 
 /// Bytes of a unit: lengths are rounded up to it.
 pub(super) const UNIT: u64 = 1 << 10;

@@ -28,11 +28,11 @@ use super::Place;
 use super::class::CLASSES;
 use crate::epoch::{CriticalSection, Domain, Pin, PinnedSection, RetireList};
 use crate::error::Result;
+use crate::explore::{self, Mutex, MutexGuard};
 use crate::room;
-use crate::weave::{self, Mutex, MutexGuard};
 
 /// Thread caches, the shared one included: so many, or two for each processor if that is more.
-const CACHES_MIN: usize = if cfg!(azekura_weave) { 3 } else { 32 };
+const CACHES_MIN: usize = if cfg!(azekura_explore) { 3 } else { 32 };
 
 /// The state of a thread cache.
 pub(super) struct State {
@@ -97,7 +97,7 @@ impl ThreadCaches {
     /// At most `most` caches, since each keeps blocks that others could fill. Errors: `Full`.
     pub(super) fn new(domain: Domain, most: u64) -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let caches = if cfg!(azekura_weave) {
+        let caches = if cfg!(azekura_explore) {
             CACHES_MIN
         } else {
             CACHES_MIN.max(2 * processors).min(most as usize).max(2)
@@ -121,7 +121,7 @@ impl ThreadCaches {
         if number < last {
             loop {
                 let section = pin.critical_section();
-                weave::point();
+                explore::yield_point();
                 if !self.closed.load(Ordering::Acquire) {
                     return CacheGuard {
                         cache: &self.all[number],
@@ -143,7 +143,7 @@ impl ThreadCaches {
     #[inline(always)]
     pub(super) fn own<'h>(&'h self, inside: &'h PinnedSection) -> Option<OwnCache<'h>> {
         let number = inside.pin().thread_number();
-        weave::point();
+        explore::yield_point();
         if number >= self.all.len() - 1 || self.closed.load(Ordering::Acquire) {
             return None;
         }
@@ -160,7 +160,7 @@ impl ThreadCaches {
             // SAFETY: owners that were inside have left, later ones see that it is closed, and the last cache is locked.
             show(unsafe { &mut *cache.0.get() });
         }
-        weave::point();
+        explore::yield_point();
         self.closed.store(false, Ordering::Release);
     }
 }

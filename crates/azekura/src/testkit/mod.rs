@@ -31,9 +31,9 @@ pub mod inherent;
 pub mod model;
 pub mod op;
 pub mod random;
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 pub mod schedule;
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 pub mod storm;
 pub mod suite;
 pub mod transactions;

@@ -1,16 +1,16 @@
 //! Threads whose meetings a seed decides: one has the turn, and hands it on where the code says that it may.
 //!
 //! [`explore`] runs a scenario again and again. Each time its threads are real ones, but only one of them runs: at every
-//! `weave::point` the seed decides whether it goes on or another does, and at a `weave::wait` another must. Half of the
+//! `explore::yield_point` the seed decides whether it goes on or another does, and at a `explore::wait` another must. Half of the
 //! schedules are walks at random, fleeting or sticky; half give each thread a rank and change it a few times, which finds
 //! what needs few changes at the right moments (idea: probabilistic concurrency testing, Burckhardt et al. 2010). A seed
 //! decides all of a schedule, so a failure is seen again with [`Plan::seed`] and one schedule.
 //!
-//! A thread that the code under test starts by `weave::spawn`, such as a store's background worker, is one of the schedule from
+//! A thread that the code under test starts by `explore::spawn`, such as a store's background worker, is one of the schedule from
 //! its start to its end. A store is opened within a schedule for that: [`lead`] makes the caller its first thread.
 //!
 //! Threads that all wait are a deadlock, and found. Memory is sequentially consistent here: what a weaker order allows is
-//! for Miri and the thread sanitizer to find. Built with `--cfg azekura_weave` only.
+//! for Miri and the thread sanitizer to find. Built with `--cfg azekura_explore` only.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use super::random::Random;
-use crate::weave;
+use crate::explore;
 
 /// Turns of one schedule after which it is taken not to end.
 const TURNS_MAX: u64 = 10_000_000;
@@ -158,9 +158,9 @@ pub fn lead<R>(seed: u64, body: impl FnOnce(&Lead) -> R) -> Result<(R, Tried), S
         baton: Arc::new(Baton::new(seed)),
     };
     lead.baton.lock().begin(1, CHANGES_WITHIN_LONG);
-    weave::take_turns(Some(lead.baton.turns_of(LEAD)));
+    explore::take_turns(Some(lead.baton.turns_of(LEAD)));
     let outcome = catch_unwind(AssertUnwindSafe(|| body(&lead)));
-    weave::take_turns(None);
+    explore::take_turns(None);
     lead.baton.end(LEAD, None);
     lead.baton.until_all_ended();
     let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
@@ -462,10 +462,10 @@ impl Baton {
     fn run(self: Arc<Self>, own: usize, body: Body<'_>) {
         IS_QUIET.set(true);
         drop(Self::until_turn(own, self.lock()));
-        weave::take_turns(Some(self.turns_of(own)));
+        explore::take_turns(Some(self.turns_of(own)));
         let outcome = catch_unwind(AssertUnwindSafe(body));
         crate::epoch::leave();
-        weave::take_turns(None);
+        explore::take_turns(None);
         let panic = outcome.err().map(|panic| {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -530,8 +530,8 @@ struct Turns {
     own: usize,
 }
 
-impl weave::Turns for Turns {
-    fn point(&self) {
+impl explore::Turns for Turns {
+    fn yield_point(&self) {
         self.baton
             .hand_on(self.own, |state| state.at_point(self.own));
     }
@@ -550,7 +550,7 @@ impl weave::Turns for Turns {
         self.baton.lock().wake(|asleep| asleep == on);
     }
 
-    fn add(&self) -> Box<dyn FnOnce(weave::Work) + Send> {
+    fn add(&self) -> Box<dyn FnOnce(explore::Work) + Send> {
         let baton = Arc::clone(&self.baton);
         let own = baton.lock().add(false);
         Box::new(move |work| baton.run(own, work))
@@ -576,12 +576,12 @@ fn be_quiet() {
 
 /// The thread cannot go on before another one did something: for what a scenario itself shares.
 pub fn wait() {
-    weave::wait();
+    explore::wait();
 }
 
 /// Another thread may have its turn here: for what a scenario itself shares.
-pub fn point() {
-    weave::point();
+pub fn yield_point() {
+    explore::yield_point();
 }
 
 /// Runs `scenario` under one schedule after the other, until one fails. It gets the seed, makes what is shared, and

@@ -23,7 +23,7 @@
 //!
 //! A store has its background worker or not. The worker is a thread of the schedule, from the store's opening to its close.
 //!
-//! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_weave` only.
+//! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_explore` only.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 use super::Random;
 use super::crash::{self, Config, Counts, Crash, End, Ledger};
-use super::schedule::{self, Lead, Threads, Tried, point};
+use super::schedule::{self, Lead, Threads, Tried, yield_point};
 use crate::error::{Kind, Result};
 use crate::io::sim::SimDisk;
 
@@ -571,7 +571,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
     let idle = move |times: u64| {
         for _ in 0..times {
             if busy.load(Ordering::SeqCst) > 0 {
-                point();
+                yield_point();
             }
         }
     };
@@ -799,7 +799,7 @@ fn live_on(
                     Err(error) => panic!("{new:?} refused after a crash: {error}"),
                     Ok(()) => drop(left.insert(key, new)),
                 }
-                point();
+                yield_point();
             }
             for (key, wanted) in left {
                 let found = store.get(key).expect("it can be read");

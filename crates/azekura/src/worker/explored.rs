@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Next, Task, no_thread};
 use crate::error::Result;
-use crate::weave::{self, Condvar, Mutex, Thread};
+use crate::explore::{self, Condvar, Mutex, Thread};
 
 /// Makes a task due.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Worker {
                 next = task.step(woken);
             }
         };
-        let thread = weave::spawn(name, work).map_err(|error| no_thread(error, path))?;
+        let thread = explore::spawn(name, work).map_err(|error| no_thread(error, path))?;
         Ok(Self {
             notify: Arc::clone(notify),
             thread: Some(thread),

@@ -30,7 +30,7 @@
 //! that needed them first. When the process exits, steps are cut off, as by a crash. The child of a `fork` has no threads:
 //! stores are not usable there.
 //!
-//! Under schedule exploration (`weave`) each task has a thread of its own, which is a thread of the schedule, behind the same
+//! Under schedule exploration (`explore`) each task has a thread of its own, which is a thread of the schedule, behind the same
 //! interface: the schedule decides what the pool would.
 //!
 //! It does not know what the work is.
@@ -40,19 +40,19 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 mod explored;
 pub(crate) mod maintenance;
-#[cfg(not(azekura_weave))]
+#[cfg(not(azekura_explore))]
 mod pool;
-#[cfg(not(azekura_weave))]
+#[cfg(not(azekura_explore))]
 mod schedule;
-#[cfg(all(test, not(azekura_weave)))]
+#[cfg(all(test, not(azekura_explore)))]
 mod tests;
 
-#[cfg(azekura_weave)]
+#[cfg(azekura_explore)]
 pub(crate) use explored::{Notify, Worker};
-#[cfg(not(azekura_weave))]
+#[cfg(not(azekura_explore))]
 pub(crate) use pool::{Notify, Worker};
 
 /// What is done step by step.

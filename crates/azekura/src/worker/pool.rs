@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::schedule::{Call, Limits, Schedule, Stopped, TaskId, ThreadIndex, Turn};
 use super::{Next, Task, no_thread};
 use crate::error::Result;
-use crate::weave::{self, Condvar, Mutex};
+use crate::explore::{self, Condvar, Mutex};
 
 /// See invariants 4 to 6 of the module around.
 const AT_ONCE_MIN: usize = 2;
@@ -41,7 +41,7 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
 
 /// Starts a thread, which ends by itself: no thread waits for it.
 pub(super) fn spawn(pool: &'static Pool, thread: ThreadIndex) -> std::io::Result<()> {
-    weave::spawn("azekura-worker", move || pool.run(thread)).map(|_| ())
+    explore::spawn("azekura-worker", move || pool.run(thread)).map(|_| ())
 }
 
 thread_local! {

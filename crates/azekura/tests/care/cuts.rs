@@ -113,9 +113,9 @@ fn targets(disk: &SimDisk) -> [u64; 2] {
     storage.read_at(0, &mut head).unwrap();
     let block = Superblock::current(&head, &ENGINE).unwrap();
     let own = Super::decode(&block.payload).unwrap();
-    let extent = own.anchor.root.unwrap();
-    let seed = own.anchor.geometry.salt ^ ROOT_SEED;
-    let bytes = azekura::log::anchor::read_extent(storage.as_ref(), extent, seed, "the root");
+    let extent = own.manifest.root.unwrap();
+    let seed = own.manifest.geometry.salt ^ ROOT_SEED;
+    let bytes = azekura::log::manifest::read_extent(storage.as_ref(), extent, seed, "the root");
     let root = Root::decode(&bytes.unwrap()).unwrap();
     [extent.offset, root.leaves[0].1.unwrap().extent.offset]
 }

@@ -98,22 +98,22 @@ fn forge_super(own: &mut Super, random: &mut Random) {
         2 => own.units = number,
         3 => own.group_units = number as u32,
         4 => own.sequence = number,
-        5 => own.anchor.open = !own.anchor.open,
-        6 => own.anchor.epoch = number as u32,
+        5 => own.manifest.open = !own.manifest.open,
+        6 => own.manifest.epoch = number as u32,
         7 => {
-            let at = own.anchor.start;
-            own.anchor.start = End::of(number as u32, at.sequence(), at.offset());
+            let at = own.manifest.start;
+            own.manifest.start = End::of(number as u32, at.sequence(), at.offset());
         }
         8 => {
-            let at = own.anchor.start;
-            own.anchor.start = End::of(at.segment(), number, at.offset());
+            let at = own.manifest.start;
+            own.manifest.start = End::of(at.segment(), number, at.offset());
         }
         9 => {
-            let at = own.anchor.start;
-            own.anchor.start = End::of(at.segment(), at.sequence(), Some(number as u32));
+            let at = own.manifest.start;
+            own.manifest.start = End::of(at.segment(), at.sequence(), Some(number as u32));
         }
-        10 => own.anchor.next_sequence = number,
-        _ => own.anchor.geometry.shift = number as u32,
+        10 => own.manifest.next_sequence = number,
+        _ => own.manifest.geometry.shift = number as u32,
     }
 }
 
@@ -121,8 +121,8 @@ fn forge_super(own: &mut Super, random: &mut Random) {
 fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
     let mut block = Superblock::current(bytes, &ENGINE).ok()?;
     let mut own = Super::decode(&block.payload)?;
-    let salt = own.anchor.geometry.salt;
-    if let Some(mut extent) = own.anchor.root {
+    let salt = own.manifest.geometry.salt;
+    if let Some(mut extent) = own.manifest.root {
         let range = extent.offset as usize..(extent.offset + extent.len) as usize;
         let mut root = Root::decode(bytes.get(range.clone())?)?;
         for _ in 0..random.below(4) {
@@ -131,7 +131,7 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
         let encoded = root.encode();
         bytes[range].copy_from_slice(&encoded);
         extent.crc = crc(salt ^ ROOT_SEED, &encoded);
-        own.anchor.root = Some(extent);
+        own.manifest.root = Some(extent);
     }
     for _ in 0..random.below(3) {
         forge_super(&mut own, random);

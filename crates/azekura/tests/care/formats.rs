@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use azekura::kernel::Payload;
-use azekura::log::anchor::{Anchor, Extent, Needed};
+use azekura::log::manifest::{Extent, Manifest, Needed};
 use azekura::log::{End, Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
@@ -187,7 +187,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
         crc: 0x0a0b_0c0d,
     };
     let payload = Super {
-        anchor: Anchor {
+        manifest: Manifest {
             geometry: Geometry {
                 shift: 12,
                 salt: 0x1122_3344,

@@ -401,7 +401,7 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
 fn leaves(bytes: &[u8]) -> Vec<usize> {
     let block = Superblock::current(bytes, &ENGINE).unwrap();
     let own = Super::decode(&block.payload).unwrap();
-    let extent = own.anchor.root.unwrap();
+    let extent = own.manifest.root.unwrap();
     let root = &bytes[extent.offset as usize..][..extent.len as usize];
     let root = Root::decode(root).unwrap();
     let images = root.leaves.iter().filter_map(|(_, image)| *image);
@@ -488,8 +488,8 @@ fn what_stands_behind_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
         let whole = memory.to_vec();
         let block = Superblock::current(&whole, &ENGINE).unwrap();
         let own = Super::decode(&block.payload).unwrap();
-        let (end, geometry) = (own.anchor.start, own.anchor.geometry);
-        assert_eq!(end.position(), own.anchor.durable);
+        let (end, geometry) = (own.manifest.start, own.manifest.geometry);
+        assert_eq!(end.position(), own.manifest.durable);
         let Some(offset) = end.offset() else {
             continue;
         };

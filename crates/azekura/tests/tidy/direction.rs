@@ -28,7 +28,7 @@ const ROWS: &[&[&[&str]]] = &[
         &["queue"],
         &["order"],
     ],
-    &[&["error", "room", "damage"], &["weave"]],
+    &[&["error", "room", "damage"], &["explore"]],
 ];
 
 const ENGINES: &[&str] = &["hash", "tree", "skip", "memory", "cache", "shared"];

@@ -1,7 +1,7 @@
 //! Rules over `mutants/*.patch`: each says what it plants and which test sees it, and still applies.
 //!
 //! A mutant is a `git diff` below two or three header lines: `Fault:` is one sentence, `Test:` the arguments of
-//! `cargo test --locked` that must fail under it, `Schedule-test:` those in a build of `make weave`; one of them or both. Whether
+//! `cargo test --locked` that must fail under it, `Schedule-test:` those in a build of `make explore`; one of them or both. Whether
 //! the tests do fail is for `make mutants` to prove; here the text of each hunk must stand in its file, and the tests must exist.
 
 /// What is wrong with the mutant `text`. `files` are all files of the repository with their texts, `code` all Rust.

@@ -3,7 +3,7 @@
 //! Events are numbered over the life of a disk and its copies made by kills, so that a sync can say where
 //! it began. The list only grows. It does not know what an event means for loss of power: see `state`.
 
-use crate::weave::{self, Mutex};
+use crate::explore::{self, Mutex};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl Log {
     /// Adds an event and says its number.
     pub(super) fn add(&self, event: Event) -> u64 {
         // Every change of the disk is a moment at which another thread may come in between.
-        weave::point();
+        explore::yield_point();
         let mut events = self.events.lock();
         events.push(event);
         self.first + events.len() as u64 - 1

@@ -20,9 +20,9 @@ use super::pages::PAGE;
 use super::state::{FileState, State};
 use super::{Dice, SimDisk, mix};
 use crate::error::{Error, Kind, Result, size};
+use crate::explore::Mutex;
 use crate::io::mmap::WriteObserver;
 use crate::io::{Access, Directory, Map, Storage};
-use crate::weave::Mutex;
 
 /// Addresses reserved for each file.
 pub(super) const MAP_CAPACITY: u64 = 64 << 20;

@@ -4,7 +4,7 @@
 //! waits together last no longer, so that beside a reader that stays it is refused soon.
 //! It does not know readers nor segments.
 
-use crate::weave;
+use crate::explore;
 
 /// Between one look at what readers hold and the next.
 const TURN: std::time::Duration = std::time::Duration::from_micros(100);
@@ -39,7 +39,7 @@ impl Patience {
     /// Spends a turn.
     pub(super) fn wait(&mut self) {
         self.0 = self.0.saturating_sub(1);
-        if !weave::wait() {
+        if !explore::wait() {
             std::thread::sleep(TURN);
         }
     }

@@ -1,6 +1,6 @@
 //! Handing out segments, and the reserve that a full store lives on.
 //!
-//! Who takes a segment says what for, its [`Claim`], and some free ones must be left for what is more urgent:
+//! Who takes a segment says what for, its [`AllocationClass`], and some free ones must be left for what is more urgent:
 //!
 //! ```text
 //!   free segments   | checkpoint's need | step | step | step | slack
@@ -10,7 +10,7 @@
 //!   exchanges       <---------------------------------'      |
 //!   growth          <-----------------------------------------'
 //! ```
-//! The storage is grown ahead for what must be left. If it cannot be, the claim is refused, and if that was growth, the
+//! The storage is grown ahead for what must be left. If it cannot be, the append is refused, and if that was growth, the
 //! store is *full* until so much is free again: a full store takes removals, which take room
 //! of the log, too; cleaning and a checkpoint give that back.
 //!
@@ -43,7 +43,7 @@ use std::ops::Range;
 use super::{FULL, Free, Reserve, Segment, Space, Use};
 use crate::error::{Error, Kind, Result};
 
-/// Segments between one claim and the next.
+/// Segments between one class and the next.
 const STEP: u32 = 2;
 /// A storage of fewer segments has steps of one.
 const SMALL: u32 = 64;
@@ -53,7 +53,7 @@ pub const REMEDY: &str = "remove records, or give the store more room";
 
 /// What a segment is taken for; the later, the deeper it reaches into the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum AllocationClass {
     /// More than there was.
     Growth,
     /// What replaces as much or more.
@@ -66,7 +66,7 @@ pub enum Claim {
     Checkpoint,
 }
 
-impl Claim {
+impl AllocationClass {
     /// Segments it leaves of a reserve.
     pub fn leaves(self, reserve: Reserve) -> u32 {
         let Reserve {
@@ -91,14 +91,14 @@ impl Claim {
 
 /// Segments that growth leaves, if a checkpoint may need so many, of a storage of at most `limit`.
 pub fn left_by_growth(checkpoint: u32, limit: u32) -> u32 {
-    Claim::Growth.leaves(Reserve {
+    AllocationClass::Growth.leaves(Reserve {
         checkpoint,
         step: whole_step(limit),
         ..Reserve::default()
     })
 }
 
-/// Segments between one claim and the next.
+/// Segments between one class and the next.
 pub fn whole_step(limit: u32) -> u32 {
     if limit < SMALL { 1 } else { STEP }
 }
@@ -107,8 +107,14 @@ impl Space<'_> {
     /// Hands out `units` neighbouring segments, zeroed for the log, lowest first, prepared ones to the log only
     /// as long as there are others; grows the storage if there are none, or fewer than are to be left. `Full` if
     /// it cannot.
-    pub fn take(&mut self, units: u32, sequence: u64, usage: Use, claim: Claim) -> Result<u32> {
-        self.secure(units, claim)?;
+    pub fn take(
+        &mut self,
+        units: u32,
+        sequence: u64,
+        usage: Use,
+        class: AllocationClass,
+    ) -> Result<u32> {
+        self.secure(units, class)?;
         let prepared = self.free.prepared.first().copied();
         let index = if let Some(index) = prepared.filter(|_| usage == Use::Log && units == 1) {
             index
@@ -143,24 +149,26 @@ impl Space<'_> {
         Ok(index)
     }
 
-    /// Sees to it that `units` neighbouring segments can be taken for `claim`. `Full` if not.
+    /// Sees to it that `units` neighbouring segments can be taken for `class`. `Full` if not.
     ///
     /// The storage is grown so far that growth could go on for a segment more; if that fails the store is full, though
-    /// there may be room for this claim.
-    pub fn secure(&mut self, units: u32, claim: Claim) -> Result<()> {
-        if self.left_for(Claim::Growth) > units && self.is_left(units, Claim::Growth) {
+    /// there may be room for this class.
+    pub fn secure(&mut self, units: u32, class: AllocationClass) -> Result<()> {
+        if self.left_for(AllocationClass::Growth) > units
+            && self.is_left(units, AllocationClass::Growth)
+        {
             return Ok(());
         }
-        match self.grow_for(units + 1, Claim::Growth) {
+        match self.grow_for(units + 1, AllocationClass::Growth) {
             Err(error) if error.kind() == Kind::Full => {}
             other => return other,
         }
         self.segments.raise(FULL);
         self.free.was_full = true;
-        if self.is_left(units, claim) {
+        if self.is_left(units, class) {
             return Ok(());
         }
-        self.grow_for(units, claim).map_err(|error| {
+        self.grow_for(units, class).map_err(|error| {
             if error.kind() == Kind::Full {
                 error.remedy(REMEDY)
             } else {
@@ -169,48 +177,50 @@ impl Space<'_> {
         })
     }
 
-    fn grow_for(&mut self, units: u32, claim: Claim) -> Result<()> {
-        let missing = (units + self.left_by(claim)).saturating_sub(self.count());
+    fn grow_for(&mut self, units: u32, class: AllocationClass) -> Result<()> {
+        let missing = (units + self.left_by(class)).saturating_sub(self.count());
         let mut apart = 0;
         if self.find(units).is_none() {
             apart = units;
         }
-        self.grow(missing.max(apart).max(1), claim)
+        self.grow(missing.max(apart).max(1), class)
     }
 
-    /// Whether `units` neighbouring segments are free, and what `claim` must leave besides.
-    pub fn is_left(&self, units: u32, claim: Claim) -> bool {
-        self.left_for(claim) >= units && self.find(units).is_some()
+    /// Whether `units` neighbouring segments are free, and what `class` must leave besides.
+    pub fn is_left(&self, units: u32, class: AllocationClass) -> bool {
+        self.left_for(class) >= units && self.find(units).is_some()
     }
 
-    /// How many segments may be taken for `claim` before the storage must grow.
-    pub fn left_for(&self, claim: Claim) -> u32 {
-        self.count_for(claim).saturating_sub(self.left_by(claim))
+    /// How many segments may be taken for `class` before the storage must grow.
+    pub fn left_for(&self, class: AllocationClass) -> u32 {
+        self.count_for(class).saturating_sub(self.left_by(class))
     }
 
     /// Whether growth finds room once the storage is as large as its capacity, as far as is known.
     pub(super) fn can_be_grown(&self) -> bool {
         let in_use = self.free.total - self.count();
-        let most = self.total_max(Claim::Growth).saturating_sub(in_use);
-        !self.free.was_full && most > self.left_by(Claim::Growth)
+        let most = self
+            .total_max(AllocationClass::Growth)
+            .saturating_sub(in_use);
+        !self.free.was_full && most > self.left_by(AllocationClass::Growth)
     }
 
     /// How many free segments growth lacks of what it must leave.
     pub fn missing_for_growth(&self) -> u32 {
-        self.left_by(Claim::Growth)
-            .saturating_sub(self.count_for(Claim::Growth))
+        self.left_by(AllocationClass::Growth)
+            .saturating_sub(self.count_for(AllocationClass::Growth))
     }
 
     /// The store is not full any more once growth can go on for some segments.
     pub(super) fn ease(&self) {
-        if self.left_for(Claim::Growth) >= self.step() {
+        if self.left_for(AllocationClass::Growth) >= self.step() {
             self.segments.clear_alarm(FULL);
         }
     }
 
-    /// Segments that `claim` leaves.
-    pub(super) fn left_by(&self, claim: Claim) -> u32 {
-        claim.leaves(self.free.reserve)
+    /// Segments that `class` leaves.
+    pub(super) fn left_by(&self, class: AllocationClass) -> u32 {
+        class.leaves(self.free.reserve)
     }
 
     fn step(&self) -> u32 {
@@ -222,18 +232,18 @@ impl Space<'_> {
         (self.free.available.len() + self.free.preparing.len()) as u32
     }
 
-    /// Of these, as many as `claim` may fill.
-    fn count_for(&self, claim: Claim) -> u32 {
+    /// Of these, as many as `class` may fill.
+    fn count_for(&self, class: AllocationClass) -> u32 {
         let count = self.count();
         let in_use = self.free.total - count;
-        count.min(self.total_max(claim).saturating_sub(in_use))
+        count.min(self.total_max(class).saturating_sub(in_use))
     }
 
-    /// How many segments the storage may have for `claim`.
-    fn total_max(&self, claim: Claim) -> u32 {
+    /// How many segments the storage may have for `class`.
+    fn total_max(&self, class: AllocationClass) -> u32 {
         let fitting = self.segments.geometry.fitting(self.free.capacity);
-        match claim {
-            Claim::Growth => fitting,
+        match class {
+            AllocationClass::Growth => fitting,
             _ => fitting.max(self.free.total_max).max(self.free.total),
         }
     }
@@ -247,14 +257,14 @@ impl Space<'_> {
         };
         let in_use = self.free.total - self.count();
         let live = in_use.saturating_sub(self.free.reserve.reclaimable);
-        let stays = live + Claim::Exchange.leaves(whole) + whole.slack / 2 + 1;
-        let at_once = in_use.saturating_sub(empty) + Claim::Removal.leaves(whole);
-        let limit = self.total_max(Claim::Growth);
+        let stays = live + AllocationClass::Exchange.leaves(whole) + whole.slack / 2 + 1;
+        let at_once = in_use.saturating_sub(empty) + AllocationClass::Removal.leaves(whole);
+        let limit = self.total_max(AllocationClass::Growth);
         self.free.total_max = if stays.max(at_once) <= limit {
             0
         } else {
-            let wanted = live + Claim::Growth.leaves(whole);
-            let wanted = wanted.max(in_use + Claim::Exchange.leaves(whole));
+            let wanted = live + AllocationClass::Growth.leaves(whole);
+            let wanted = wanted.max(in_use + AllocationClass::Exchange.leaves(whole));
             wanted.min(self.segments.limit)
         };
     }
@@ -381,12 +391,12 @@ impl Space<'_> {
     }
 
     /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
-    pub(super) fn grow(&mut self, units: u32, claim: Claim) -> Result<()> {
+    pub(super) fn grow(&mut self, units: u32, class: AllocationClass) -> Result<()> {
         let Free {
             total, capacity, ..
         } = *self.free;
         let step = (total / 16).clamp(1, 64).max(units);
-        let wanted = total.saturating_add(step).min(self.total_max(claim));
+        let wanted = total.saturating_add(step).min(self.total_max(class));
         let least = total.saturating_add(units);
         if wanted < least {
             return Err(Error::new(Kind::Full, "the store has reached its capacity")

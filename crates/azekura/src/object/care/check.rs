@@ -211,12 +211,12 @@ impl Core {
         let root = match read_root(storage.as_ref(), last) {
             Ok(root) => root,
             Err(error) => {
-                let offset = last.anchor.root.map(|root| root.offset);
+                let offset = last.manifest.root.map(|root| root.offset);
                 report.note_at(storage.path(), offset, error.to_string());
                 return;
             }
         };
-        report.images += u64::from(last.anchor.root.is_some());
+        report.images += u64::from(last.manifest.root.is_some());
         let images = Images::new(storage, self.salt, last.units);
         let mut say = |offset: u64, result: Result<()>| match result {
             Ok(()) => report.images += 1,

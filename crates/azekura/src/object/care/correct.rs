@@ -13,10 +13,10 @@ use crate::format::flipped::{LEN_MAX, bit_of_sum, flip, mend_frame};
 use crate::format::frame::Frame;
 use crate::io::Storage;
 use crate::log::Address;
-use crate::log::anchor::Extent;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, link_index, segment_seed,
 };
+use crate::log::manifest::Extent;
 use crate::log::root;
 use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::ROOT_SEED;
@@ -221,7 +221,7 @@ pub(crate) fn with_corrected<T>(
 /// Corrects the flipped bit of the image or record at `offset`.
 fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
     let salt = last.geometry.salt;
-    if let Some(first) = last.anchor.root {
+    if let Some(first) = last.manifest.root {
         let seed = salt ^ ROOT_SEED;
         let mut read = root::Read::from(first);
         // The pieces up to the one that cannot be read.

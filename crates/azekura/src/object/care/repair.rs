@@ -41,7 +41,7 @@ use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
 use crate::kernel::SuperblockPair;
-use crate::log::anchor::segments_of;
+use crate::log::manifest::segments_of;
 use crate::log::{Log, Segment, Use};
 use crate::object::care::check::{CheckReport, Finding};
 use crate::object::care::correct::with_corrected;
@@ -316,7 +316,7 @@ impl Known {
         let count = last.units.div_ceil(u64::from(last.group_units)) as usize;
         let mut known = Self {
             is_lost: vec![
-                root.leaves.is_empty() && last.anchor.root.is_some();
+                root.leaves.is_empty() && last.manifest.root.is_some();
                 root.leaves.len().max(1)
             ],
             dead: root.unlisted.clone(),

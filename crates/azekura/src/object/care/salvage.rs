@@ -216,7 +216,7 @@ impl Facts {
         unreadable: &[Range<u64>],
     ) -> Self {
         let mut facts = Self::default();
-        let start = last.anchor.start;
+        let start = last.manifest.start;
         let (index, begins) = (start.segment(), start.position());
         let mut history = kept.to_vec();
         let mut at = (index, start.sequence());

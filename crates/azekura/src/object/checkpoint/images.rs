@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use crate::damage::Damage;
 use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::io::Storage;
 use crate::kernel;
-use crate::log::anchor::{Extent, read_extent, read_extent_corrected};
+use crate::log::manifest::{Extent, read_extent, read_extent_corrected};
 use crate::object::ObjectId;
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::Super;
@@ -22,7 +23,6 @@ use crate::object::index::{self, Entry, Image, Leaf};
 use crate::object::place::list::decode_runs;
 use crate::object::place::runs::Runs;
 use crate::object::place::space;
-use crate::weave::Mutex;
 
 /// Images of a checkpoint.
 pub(crate) struct Images {

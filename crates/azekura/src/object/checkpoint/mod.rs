@@ -22,13 +22,14 @@ pub(crate) mod root;
 pub(crate) mod superblock;
 
 use crate::error::{Error, Kind, Result};
+use crate::explore::RwLockWriteGuard;
 use crate::format::checksum::crc;
 use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
-use crate::log::anchor::{Extent, Needed, read_extent_corrected};
+use crate::log::manifest::{Extent, Needed, read_extent_corrected};
 use crate::log::parts;
 use crate::log::root::units as root_units;
 use crate::log::segment::{left_by_growth, whole_step};
-use crate::log::{Claim, Geometry, Reserve, Segment, Use};
+use crate::log::{AllocationClass, Geometry, Reserve, Segment, Use};
 use crate::object::Core;
 use crate::object::checkpoint::root::{LEAF_SEED, LIST_SEED, Root};
 use crate::object::checkpoint::superblock::Super;
@@ -36,7 +37,6 @@ use crate::object::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use crate::object::place::limbo::{self, FreedBy};
 use crate::object::place::list::{encode_runs, list_size};
 use crate::object::place::space::{GroupState, List, SpaceCounts};
-use crate::weave::RwLockWriteGuard;
 
 /// The last checkpoint.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Core {
         let mut moment = {
             let _alone = self.alone_with_little_limbo()?;
             // The reserve is for this: without a checkpoint there would never be space again.
-            self.flush_batch(Claim::Checkpoint)?;
+            self.flush_batch(AllocationClass::Checkpoint)?;
             let mut allocator = self.allocator.lock();
             let start = self.log.end();
             // The root has the low-water mark, whether or not any record was deferred.

@@ -13,7 +13,7 @@
 //! removal. A crash leaves two frames of one put, either of which is the object: recovery takes the first.
 
 use crate::error::{Kind, Result};
-use crate::log::{Address, Claim, LogPosition, Use};
+use crate::log::{Address, AllocationClass, LogPosition, Use};
 use crate::object::Core;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, Shot};
@@ -46,7 +46,7 @@ impl Core {
         }
         staying.sort_unstable_by_key(|(position, ..)| *position);
         // The rest of a segment may be too short for the next frame.
-        let mut left = u64::from(segments.space().left_for(Claim::Cleaning)) * size / 2;
+        let mut left = u64::from(segments.space().left_for(AllocationClass::Cleaning)) * size / 2;
         let fits = |small: &&Staying| {
             let rest = left.checked_sub(len_of(small));
             left = rest.unwrap_or(0);
@@ -86,7 +86,7 @@ impl Core {
                 Err(error) => return Err(error),
             };
             drop(pin);
-            match self.tell_small(*id, sequence, *from, &value, Claim::Cleaning) {
+            match self.tell_small(*id, sequence, *from, &value, AllocationClass::Cleaning) {
                 Ok(entry) => self.index.exchange(*id, *from, entry)?,
                 Err(error) if error.kind() == Kind::Full => return Ok(()),
                 Err(error) => return Err(error),
@@ -102,13 +102,13 @@ impl Core {
         sequence: u64,
         entry: Entry,
         value: &[u8],
-        claim: Claim,
+        class: AllocationClass,
     ) -> Result<Entry> {
         let mut stored = room::vec(8 + value.len())?;
         stored.extend_from_slice(&sequence.to_le_bytes());
         stored.extend_from_slice(value);
         let (kind, key, _) = Record::Small(id, sequence, entry).encode();
-        let address = self.append_frame(kind, &key, &stored, claim)?;
+        let address = self.append_frame(kind, &key, &stored, class)?;
         Ok(Entry {
             place: address.0,
             ..entry

@@ -25,7 +25,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use crate::format::bytes::{Give, Take};
-use crate::log::anchor::{Extent, Needed};
+use crate::log::manifest::{Extent, Needed};
 use crate::object::id::ObjectId;
 use crate::object::index::Image;
 use crate::object::journal::record::{

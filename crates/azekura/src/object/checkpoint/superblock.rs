@@ -46,7 +46,7 @@ use crate::error::{Error, Kind};
 use crate::format::bytes::{Give, Take};
 use crate::format::superblock::Superblock;
 use crate::kernel::Payload;
-use crate::log::anchor::Anchor;
+use crate::log::manifest::Manifest;
 use crate::log::{Geometry, LogPosition};
 use crate::object::checkpoint::root::ROOT_SEED;
 use crate::object::journal::record::SEQUENCES_END;
@@ -68,7 +68,7 @@ pub(crate) const PLACES_END: u64 = PIECE << 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
     /// State of the journal.
-    pub anchor: Anchor,
+    pub manifest: Manifest,
     /// Differs from store to store.
     pub identity: [u8; 16],
     /// Bytes that belong to the journal.
@@ -93,16 +93,16 @@ pub struct Super {
 }
 
 impl Deref for Super {
-    type Target = Anchor;
+    type Target = Manifest;
 
-    fn deref(&self) -> &Anchor {
-        &self.anchor
+    fn deref(&self) -> &Manifest {
+        &self.manifest
     }
 }
 
 impl DerefMut for Super {
-    fn deref_mut(&mut self) -> &mut Anchor {
-        &mut self.anchor
+    fn deref_mut(&mut self) -> &mut Manifest {
+        &mut self.manifest
     }
 }
 
@@ -121,7 +121,7 @@ impl Payload for Super {
             .u32(self.group_units)
             .u32(self.alignment)
             .u8(self.devices);
-        self.anchor.give(&mut give);
+        self.manifest.give(&mut give);
         give.u64(self.next_sequence).u64(self.sequence);
         let (from, to) = self.doubt.unwrap_or_default();
         if self.doubt.is_some() || !self.lost.is_empty() {
@@ -145,12 +145,12 @@ impl Payload for Super {
         let (journal_size, data_offset, units) = (take.u64()?, take.u64()?, take.u64()?);
         let (group_units, alignment) = (take.u32()?, take.u32()?);
         let devices = take.u8()?;
-        let mut anchor = Anchor::take(geometry, &mut take)?;
-        anchor.next_sequence = take.u64()?;
+        let mut manifest = Manifest::take(geometry, &mut take)?;
+        manifest.next_sequence = take.u64()?;
         let sequence = take.u64()?;
         let (doubt, lost) = take_doubt(&mut take, journal_size)?;
         let own = Self {
-            anchor,
+            manifest,
             identity,
             journal_size,
             data_offset,
@@ -164,7 +164,7 @@ impl Payload for Super {
         };
         let end = units.checked_mul(UNIT)?.checked_add(data_offset)?;
         let sound = SHIFTS.contains(&geometry.shift)
-            && own.anchor.is_sound()
+            && own.manifest.is_sound()
             && journal_size >= geometry.offset_of(2)
             && data_offset.is_multiple_of(UNIT)
             && match devices {

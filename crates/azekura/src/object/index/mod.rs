@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-use crate::log::anchor::Extent;
+use crate::explore::{RwLock, RwLockWriteGuard};
+use crate::log::manifest::Extent;
 use crate::object::id::ObjectId;
 use crate::object::place::extent;
 use crate::room;
-use crate::weave::{RwLock, RwLockWriteGuard};
 
 /// Bounds of the entries of a full leaf.
 const LEAF_LEN_MAX: usize = 1024;

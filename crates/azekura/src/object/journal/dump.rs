@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::log::layout::{FIRST_FRAME, Link};
-use crate::log::{Claim, LogPosition, Stop};
+use crate::log::{AllocationClass, LogPosition, Stop};
 use crate::object::journal::record::Record;
 use crate::object::{Core, Store};
 
@@ -20,7 +20,7 @@ impl Store {
         core.log.healthy()?;
         {
             let _inside = core.gate.read();
-            match core.flush_batch(Claim::Removal) {
+            match core.flush_batch(AllocationClass::Removal) {
                 // Records without space stay deferred.
                 Err(error) if error.kind() == Kind::Full => {}
                 shown => shown?,

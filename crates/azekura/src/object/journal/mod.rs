@@ -13,7 +13,7 @@ pub(crate) mod record;
 use crate::error::{Error, Kind, Result, size};
 use crate::format::frame::FrameKind;
 use crate::log::segment::REMEDY;
-use crate::log::{Address, Claim, Entry};
+use crate::log::{Address, AllocationClass, Entry};
 use crate::object::Core;
 use crate::object::journal::record::Record;
 
@@ -31,10 +31,10 @@ pub(super) struct Batch {
 }
 
 impl Core {
-    /// Appends a record. `Full` if there is no space for this claim.
-    pub(super) fn append_record(&self, record: &Record, claim: Claim) -> Result<()> {
+    /// Appends a record. `Full` if there is no space for this class.
+    pub(super) fn append_record(&self, record: &Record, class: AllocationClass) -> Result<()> {
         let (kind, key, value) = record.encode();
-        self.append_frame(kind, &key, &value, claim).map(|_| ())
+        self.append_frame(kind, &key, &value, class).map(|_| ())
     }
 
     /// As `append_record`, of a frame; returns its address.
@@ -43,7 +43,7 @@ impl Core {
         kind: FrameKind,
         key: &[u8],
         value: &[u8],
-        claim: Claim,
+        class: AllocationClass,
     ) -> Result<Address> {
         self.refuse_changes()?;
         let entry = Entry {
@@ -54,14 +54,14 @@ impl Core {
         };
         let pin = self.log.pin();
         let mark = pin.critical_section();
-        let appended = self.log.append(&mark, &entry, claim);
+        let appended = self.log.append(&mark, &entry, class);
         Ok(appended.map_err(|error| self.of_journal(error))?.address)
     }
 
-    /// `Full` if the journal has no space for this claim.
-    pub(super) fn admit(&self, claim: Claim) -> Result<()> {
+    /// `Full` if the journal has no space for this class.
+    pub(super) fn admit(&self, class: AllocationClass) -> Result<()> {
         self.log
-            .admit(claim, 0)
+            .admit(class, 0)
             .map_err(|error| self.of_journal(error))
     }
 
@@ -93,7 +93,7 @@ impl Core {
         let segment_holds = self.log.geometry().segment_size() / WAITING_LEN;
         if batch.records.len() >= BATCH.min(segment_holds as usize) {
             // Each put asked for journal space when it began, so the batch is not refused now.
-            self.append_batch(&mut batch, Claim::Removal)?;
+            self.append_batch(&mut batch, AllocationClass::Removal)?;
         }
         Ok(())
     }
@@ -104,12 +104,12 @@ impl Core {
     }
 
     /// Appends all deferred records.
-    pub(super) fn flush_batch(&self, claim: Claim) -> Result<()> {
+    pub(super) fn flush_batch(&self, class: AllocationClass) -> Result<()> {
         let mut batch = self.batch.lock();
         if batch.records.is_empty() {
             return Ok(());
         }
-        self.append_batch(&mut batch, claim)
+        self.append_batch(&mut batch, class)
     }
 
     /// Appends all deferred records, before a flush makes them durable. Where the journal has no space they stay deferred, and
@@ -120,7 +120,7 @@ impl Core {
         if batch.records.is_empty() {
             return Ok(());
         }
-        match self.append_batch(&mut batch, Claim::Removal) {
+        match self.append_batch(&mut batch, AllocationClass::Removal) {
             Err(error) if error.kind() == Kind::Full => {
                 batch.is_refused = true;
                 Ok(())
@@ -143,13 +143,13 @@ impl Core {
         Ok(())
     }
 
-    fn append_batch(&self, batch: &mut Batch, claim: Claim) -> Result<()> {
+    fn append_batch(&self, batch: &mut Batch, class: AllocationClass) -> Result<()> {
         self.keep_for_checkpoint(0);
         // A put that ended before is in the batch already.
         let low_water = self.allocator.lock().low_water();
         let mut appended = 0;
         for record in &batch.records {
-            match self.append_record(record, claim) {
+            match self.append_record(record, class) {
                 Ok(()) => appended += 1,
                 Err(error) => {
                     batch.records.drain(..appended);
@@ -159,7 +159,7 @@ impl Core {
         }
         batch.records.clear();
         batch.is_refused = false;
-        self.append_record(&Record::LowWater(low_water), claim)?;
+        self.append_record(&Record::LowWater(low_water), class)?;
         self.allocator.lock().space.advance_low_water(low_water);
         Ok(())
     }

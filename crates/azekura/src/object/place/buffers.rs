@@ -4,8 +4,8 @@
 //! larger ones are freed.
 
 use crate::error::Result;
+use crate::explore::Mutex;
 use crate::io::aligned::AlignedBuf;
-use crate::weave::Mutex;
 
 /// Most bytes of buffers that are kept.
 const KEPT_MAX: usize = 32 << 20;

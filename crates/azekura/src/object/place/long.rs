@@ -18,11 +18,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::explore::Mutex;
 use crate::io::Storage;
 use crate::io::aligned::AlignedBuf;
 use crate::io::flight::{self, Flight, Landed, Means, Request, Work};
 use crate::object::place::buffers::Buffers;
-use crate::weave::Mutex;
 
 /// Bytes of a piece: whole chunks of an extent.
 pub(crate) const PIECE_LEN: u64 = 1 << 20;

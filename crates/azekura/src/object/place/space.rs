@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 
 use crate::error::{Error, Kind, Result};
-use crate::log::anchor::Extent;
+use crate::log::manifest::Extent;
 use crate::object::place::limbo::{FreedBy, Limbo, Moment, SyncBegun};
 use crate::object::place::list::list_size;
 use crate::object::place::runs::{Run, Runs};

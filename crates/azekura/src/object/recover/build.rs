@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::error::{Error, Kind, Result, size};
+use crate::explore::{Mutex, RwLock};
 use crate::io::Storage;
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
@@ -24,7 +25,6 @@ use crate::object::place::space::{Space, Unclaimed};
 use crate::object::times::Clocks;
 use crate::object::write::small::PackedExtents;
 use crate::object::{Allocator, Core, Options};
-use crate::weave::{Mutex, RwLock};
 
 /// Units are written one at a time: a longer sector would be rewritten together with its other units.
 pub(crate) fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {

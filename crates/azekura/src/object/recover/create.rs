@@ -13,7 +13,7 @@ use crate::io::front::Front;
 use crate::io::{Directory, Storage};
 use crate::kernel::SuperblockPair;
 use crate::log::Geometry;
-use crate::log::anchor::{Anchor, FIRST_SEQUENCE};
+use crate::log::manifest::{FIRST_SEQUENCE, Manifest};
 use crate::object::checkpoint::label::write_label;
 use crate::object::checkpoint::superblock::{PLACES_END, SHIFTS, Super};
 use crate::object::checkpoint::{FIRST_SUPERBLOCK, LEAST, least_journal};
@@ -96,7 +96,7 @@ impl Store {
         log.segments().finish_adoption()?;
         log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
-            anchor: Anchor::first(&log),
+            manifest: Manifest::first(&log),
             identity,
             journal_size: plan.journal_size,
             data_offset: plan.data_offset,

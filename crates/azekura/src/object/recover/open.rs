@@ -21,7 +21,7 @@ use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::kernel::{Slots, SuperblockPair, recover};
-use crate::log::anchor::segments_of;
+use crate::log::manifest::segments_of;
 use crate::object::checkpoint::background;
 use crate::object::checkpoint::images::{read_root, to_repair};
 use crate::object::checkpoint::root::Root;

@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
-use crate::log::Claim;
+use crate::log::AllocationClass;
 use crate::object::Core;
 use crate::object::checkpoint::root::Root;
 use crate::object::id::ObjectId;
@@ -464,7 +464,10 @@ impl Core {
         let inside = self.gate.read();
         for (id, sequence, entry) in replay.untold.drain(..) {
             // From the reserve: a store that cannot be opened could not be emptied either.
-            self.append_record(&Record::Put(id, sequence, entry), Claim::Checkpoint)?;
+            self.append_record(
+                &Record::Put(id, sequence, entry),
+                AllocationClass::Checkpoint,
+            )?;
         }
         drop(inside);
         Ok(())

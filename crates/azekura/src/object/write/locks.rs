@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::explore::{Condvar, Mutex};
 use crate::object::id::ObjectId;
-use crate::weave::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct Held {

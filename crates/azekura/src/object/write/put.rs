@@ -14,8 +14,9 @@ use std::ops::RangeBounds;
 
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, sizes};
+use crate::explore::RwLockReadGuard;
 use crate::io::aligned::AlignedBuf;
-use crate::log::Claim;
+use crate::log::AllocationClass;
 use crate::object::id::{ObjectId, ids_of};
 use crate::object::index::{EXTENT, Entry};
 use crate::object::journal::record::Record;
@@ -26,7 +27,6 @@ use crate::object::place::span::Span;
 use crate::object::read::get::Reads;
 use crate::object::times::Watch;
 use crate::object::{Core, Store, Stored};
-use crate::weave::RwLockReadGuard;
 
 /// Retries of a removal for which the journal has no space: other threads may take the space made for it.
 const REFUSALS_MAX: u32 = 8;
@@ -385,7 +385,7 @@ impl Core {
     fn find_space(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
         let (mut has_checkpoint, mut wins) = (false, 0);
         for _try in 0..SPACE_TRIES {
-            match self.reserve_space(units, Claim::Growth) {
+            match self.reserve_space(units, AllocationClass::Growth) {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(NoSpace { by_sync: true, .. })) => self.sync()?,
                 // Limbo of a checkpoint is not empty while one is being made, or after one that failed.
@@ -396,7 +396,7 @@ impl Core {
                 Ok(Err(_)) => break,
                 // The journal has no space before a checkpoint frees some.
                 Err(error) if error.kind() == Kind::Full && wins < JOURNAL_TRIES => {
-                    self.wait_for_journal_space(Claim::Growth)?;
+                    self.wait_for_journal_space(AllocationClass::Growth)?;
                     wins += 1;
                 }
                 Err(error) => return Err(error),
@@ -414,10 +414,14 @@ impl Core {
     }
 
     /// Reserves space, and the sequence of its object.
-    pub(crate) fn reserve_space(&self, units: u32, claim: Claim) -> Result<Reserved<(Span, u64)>> {
+    pub(crate) fn reserve_space(
+        &self,
+        units: u32,
+        class: AllocationClass,
+    ) -> Result<Reserved<(Span, u64)>> {
         self.log.healthy()?;
         self.refuse_changes()?;
-        self.admit(claim)?;
+        self.admit(class)?;
         let mut allocator = self.allocator.lock();
         let sequence = allocator.sequence;
         let Some(found) = allocator.space.take(units, sequence)? else {
@@ -432,7 +436,7 @@ impl Core {
             && let Some(allocation_extent) = allocator.space.open().cloned()
             && let Err(error) = self.append_record(
                 &Record::Opened(allocation_extent),
-                claim.max(Claim::Exchange),
+                class.max(AllocationClass::Exchange),
             )
         {
             allocator.space.close_unrecorded(found)?;
@@ -521,16 +525,16 @@ impl Core {
     /// last checkpoint freed.
     fn append_freeing(&self, record: impl Fn(u64) -> Record) -> Result<RwLockReadGuard<'_, ()>> {
         let mut tries = 0;
-        self.make_journal_space(Claim::Exchange)?;
+        self.make_journal_space(AllocationClass::Exchange)?;
         loop {
             let inside = self.gate.read();
             let sequence = self.allocator.lock().next();
-            match self.append_record(&record(sequence), Claim::Removal) {
+            match self.append_record(&record(sequence), AllocationClass::Removal) {
                 Err(error) if error.kind() == Kind::Full && tries < REFUSALS_MAX => tries += 1,
                 appended => return appended.map(|()| inside),
             }
             drop(inside);
-            self.wait_for_journal_space(Claim::Exchange)?;
+            self.wait_for_journal_space(AllocationClass::Exchange)?;
         }
     }
 
@@ -616,7 +620,7 @@ impl Core {
         let mut result = roomy.and_then(|()| self.commit_batch(parts));
         while tries > 0 && is_full(&result) && !self.log.is_poisoned() {
             drop(inside);
-            let won = self.wait_for_journal_space(Claim::Exchange);
+            let won = self.wait_for_journal_space(AllocationClass::Exchange);
             inside = self.gate.read();
             result = won.and_then(|()| self.commit_batch(parts));
             tries -= 1;
@@ -647,12 +651,12 @@ impl Core {
             records.push(record);
         }
         let is_removal = parts.iter().all(|(_, put)| put.is_none());
-        let claim = if is_removal {
-            Claim::Removal
+        let class = if is_removal {
+            AllocationClass::Removal
         } else {
-            Claim::Exchange
+            AllocationClass::Exchange
         };
-        self.append_record(&Record::Batch(records), claim)?;
+        self.append_record(&Record::Batch(records), class)?;
         for (id, put) in parts {
             let set = self.index.set(*id, put.map(|put| put.entry));
             if let Some(old) = set.inspect_err(|_| self.log.poison())? {
@@ -665,36 +669,38 @@ impl Core {
     /// Makes space in the journal for a batch, and for the next checkpoint with that many objects more. `Full` if there is none.
     fn make_batch_space(&self, puts: u64) -> Result<()> {
         if puts == 0 {
-            return self.make_journal_space(Claim::Exchange);
+            return self.make_journal_space(AllocationClass::Exchange);
         }
         self.keep_for_checkpoint(puts);
-        let made = self.make_journal_space(Claim::Growth).and_then(|()| {
-            self.keep_for_checkpoint(puts);
-            self.admit(Claim::Growth)
-        });
+        let made = self
+            .make_journal_space(AllocationClass::Growth)
+            .and_then(|()| {
+                self.keep_for_checkpoint(puts);
+                self.admit(AllocationClass::Growth)
+            });
         made.inspect_err(|_| self.keep_for_checkpoint(0))
     }
 
-    /// Makes a checkpoint if the journal has no space for this claim. Returns without an error where there is none afterwards.
-    pub(crate) fn make_journal_space(&self, claim: Claim) -> Result<()> {
-        if self.has_journal_space(claim)? {
+    /// Makes a checkpoint if the journal has no space for this class. Returns without an error where there is none afterwards.
+    pub(crate) fn make_journal_space(&self, class: AllocationClass) -> Result<()> {
+        if self.has_journal_space(class)? {
             return Ok(());
         }
-        self.wait_for_journal_space(claim)
+        self.wait_for_journal_space(class)
     }
 
-    /// Makes a checkpoint. What it frees is reusable when no reader uses it any more: if the journal has no space for this claim
+    /// Makes a checkpoint. What it frees is reusable when no reader uses it any more: if the journal has no space for this class
     /// before, waits for readers, for a bounded time.
-    fn wait_for_journal_space(&self, claim: Claim) -> Result<()> {
+    fn wait_for_journal_space(&self, class: AllocationClass) -> Result<()> {
         self.make_checkpoint_if_possible()?;
-        if !self.has_journal_space(claim)? {
+        if !self.has_journal_space(class)? {
             self.log.segments().reap_to_the_last();
         }
         Ok(())
     }
 
-    fn has_journal_space(&self, claim: Claim) -> Result<bool> {
-        match self.admit(claim) {
+    fn has_journal_space(&self, class: AllocationClass) -> Result<bool> {
+        match self.admit(class) {
             Err(error) if error.kind() == Kind::Full => Ok(false),
             other => other.map(|()| true),
         }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Address, Claim};
+use crate::log::{Address, AllocationClass};
 use crate::object::checkpoint::is_unreadable;
 use crate::object::checkpoint::root::PackedExtent;
 use crate::object::id::ObjectId;
@@ -99,8 +99,8 @@ impl Core {
         self.log.healthy()?;
         self.index.prepare(id)?;
         self.keep_for_checkpoint(0);
-        self.make_journal_space(Claim::Growth)?;
-        self.admit(Claim::Growth)?;
+        self.make_journal_space(AllocationClass::Growth)?;
+        self.admit(AllocationClass::Growth)?;
         let _inside = self.gate.read();
         let sequence = self.allocator.lock().next();
         let entry = Entry {
@@ -108,7 +108,7 @@ impl Core {
             len: value.len() as u32,
             kind: JOURNAL,
         };
-        let entry = self.tell_small(id, sequence, entry, value, Claim::Growth)?;
+        let entry = self.tell_small(id, sequence, entry, value, AllocationClass::Growth)?;
         let old = self.index.set(id, Some(entry));
         let old = old.inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
@@ -346,7 +346,7 @@ impl Core {
         // Before space is reserved, so that a refusal leaves nothing to free.
         let mut entries = room::vec(objects.len())?;
         let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
-        let (span, sequence) = match self.reserve_space(units, Claim::Cleaning)? {
+        let (span, sequence) = match self.reserve_space(units, AllocationClass::Cleaning)? {
             Ok(found) => found,
             Err(missing) => {
                 self.buffers.give(buf);

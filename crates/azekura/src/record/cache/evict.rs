@@ -28,8 +28,8 @@ const MEMORY_SLACK: u64 = 8 << 20;
 const ROUNDS_MAX: u32 = 64;
 /// Times that readers are waited for; and, before a long record or where there is too much by one part in so many, so often
 /// more and for so long each: one may have been interrupted where it reads.
-const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 16 };
-const NAPS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 40 };
+const WAITS_MAX: u32 = if cfg!(azekura_explore) { 0 } else { 16 };
+const NAPS_MAX: u32 = if cfg!(azekura_explore) { 0 } else { 40 };
 const NAP: Duration = Duration::from_micros(500);
 const MUCH_PART: u64 = 16;
 /// Blocks emptied in one round, and by one call that gives memory back.
@@ -77,7 +77,7 @@ impl CacheDb {
                 return;
             };
             if let Some(soon) = candidate.soon {
-                self.shelf.index.prefetch(pin, soon.hash());
+                self.table.index.prefetch(pin, soon.hash());
             }
             looks += 1;
             if self.look_at(pin, &candidate, looks >= LOOKS_MAX) > 0 {
@@ -106,11 +106,11 @@ impl CacheDb {
     pub(super) fn set_goal(&self) {
         let max = self.held.bytes_max.load(Ordering::Relaxed);
         if max == u64::MAX {
-            return self.shelf.slab.set_goal(u64::MAX);
+            return self.table.slab.set_goal(u64::MAX);
         }
         let all = max.saturating_add(max / MEMORY_PART + MEMORY_SLACK);
-        let beside = self.shelf.index.memory_bytes() + self.policy.memory_bytes();
-        self.shelf
+        let beside = self.table.index.memory_bytes() + self.policy.memory_bytes();
+        self.table
             .slab
             .set_goal(all.saturating_sub(beside).max(max / 4));
     }
@@ -119,7 +119,7 @@ impl CacheDb {
     /// pinned, it does not wait.
     #[inline(always)]
     pub(super) fn keep_within_memory(&self) {
-        if self.shelf.slab.is_over() {
+        if self.table.slab.is_over() {
             self.make_room(0);
         }
     }
@@ -138,7 +138,7 @@ impl CacheDb {
     #[cold]
     #[inline(never)]
     fn make_way_for_long(&self, bytes: u64) {
-        if self.shelf.slab.excess(bytes, false) > 0 {
+        if self.table.slab.excess(bytes, false) > 0 {
             self.make_room(bytes);
         }
     }
@@ -155,7 +155,7 @@ impl CacheDb {
             (Some(self.making_room.lock()), ROUNDS_MAX)
         };
         let Some(mut one) = one else { return };
-        let slab = &self.shelf.slab;
+        let slab = &self.table.slab;
         let excess = slab.excess(more, false);
         // Somebody else may have made it meanwhile.
         if excess == 0 {
@@ -205,7 +205,7 @@ impl CacheDb {
     /// Moves the records of sparse blocks together, as long as records take more memory than they may once so many bytes
     /// have come, or, without a number of bytes, as long as blocks take much more than records. Whether any was moved.
     fn empty_some(&self, most: u32, for_room: Option<u64>) -> bool {
-        let slab = &self.shelf.slab;
+        let slab = &self.table.slab;
         let mut emptied = 0;
         while emptied < most {
             let is_due = match for_room {
@@ -216,7 +216,7 @@ impl CacheDb {
                 break;
             }
             let _inside = self.gate.enter();
-            let mut move_away = |pin: &Pin, place| self.shelf.move_away(pin, place);
+            let mut move_away = |pin: &Pin, place| self.table.move_away(pin, place);
             match slab.empty_one(true, &mut move_away) {
                 Ok(true) => emptied += 1,
                 Ok(false) => break,
@@ -238,18 +238,18 @@ impl CacheDb {
         let dropped = {
             let _inside = self.gate.enter();
             let mut drop_away = |pin: &Pin, place| self.drop_at(pin, place);
-            self.shelf.slab.empty_one(false, &mut drop_away)
+            self.table.slab.empty_one(false, &mut drop_away)
         };
-        self.shelf.slab.reclaim();
+        self.table.slab.reclaim();
         matches!(dropped, Ok(true))
     }
 
     /// Drops the record at `place`, if one stands there.
     fn drop_at(&self, pin: &Pin, place: Place) -> Result<()> {
-        let Some(record) = self.shelf.record(pin, place) else {
+        let Some(record) = self.table.record(pin, place) else {
             return Ok(());
         };
-        let locked = self.shelf.index.lock(pin, self.shelf.hash(record.key))?;
+        let locked = self.table.index.lock(pin, self.table.hash(record.key))?;
         let here = |found| Ok((found == place).then_some(()));
         if let Some((slot, ())) = locked.find(here)? {
             self.discard(pin, locked, slot, place, &record);
@@ -262,7 +262,7 @@ impl CacheDb {
         let mut dropped = 0;
         {
             let _inside = self.gate.enter();
-            let pin = self.shelf.pin();
+            let pin = self.table.pin();
             while dropped < bytes {
                 match self.drop_one(&pin) {
                     0 => break,
@@ -270,7 +270,7 @@ impl CacheDb {
                 }
             }
         }
-        self.shelf.slab.reclaim();
+        self.table.slab.reclaim();
         dropped > 0
     }
 
@@ -278,7 +278,7 @@ impl CacheDb {
     /// beyond an eighth of what is in use. Needed where the cache became emptier and no thread puts; its owner calls it
     /// now and then. Costs nothing worth mentioning where there is nothing to give.
     pub fn give_back(&self) {
-        let slab = &self.shelf.slab;
+        let slab = &self.table.slab;
         // Not what the slab calls live: long records that wait for readers are among that.
         let needed = self.held.bytes.load(Ordering::Relaxed);
         if slab.memory_bytes() > needed + needed / MEMORY_PART + MEMORY_SLACK / 4 {
@@ -293,7 +293,7 @@ impl CacheDb {
     /// Keeps or drops the record of a candidate; what a dropped one was charged, else 0.
     fn look_at(&self, pin: &Pin, candidate: &Candidate, at_any_rate: bool) -> u64 {
         let hash = candidate.entry.hash();
-        let Ok(locked) = self.shelf.index.lock(pin, hash) else {
+        let Ok(locked) = self.table.index.lock(pin, hash) else {
             // Without memory for the first chunk of a part of the index there is no record in it.
             return 0;
         };
@@ -323,7 +323,7 @@ impl CacheDb {
         pin: &'p Pin,
         locked: &Locked<'p>,
     ) -> Option<(Slot<'p>, Place, Record<'p>)> {
-        let here = |place| Ok(self.shelf.record(pin, place).map(|record| (place, record)));
+        let here = |place| Ok(self.table.record(pin, place).map(|record| (place, record)));
         let (slot, (place, record)) = locked.find(here).ok().flatten()?;
         Some((slot, place, record))
     }
@@ -340,7 +340,7 @@ impl CacheDb {
         locked.remove(slot);
         self.held.take(charge_of(record));
         drop(locked);
-        self.shelf.slab.free(pin, place);
+        self.table.slab.free(pin, place);
         // It can be read as long as the pin lives.
         self.tell(record);
     }
@@ -366,7 +366,7 @@ impl CacheDb {
         if self.is_sifting_due() {
             self.sift(pin);
         }
-        self.shelf.keep_dense(pin);
+        self.table.keep_dense(pin);
     }
 
     /// Whether too many entries of the queues have no record.
@@ -409,7 +409,7 @@ impl CacheDb {
         let mut at = Some(Hash(0));
         while let Some(hash) = at {
             let _inside = self.gate.enter();
-            let (here, _, next) = self.sweep_chunk(&self.shelf.pin(), hash)?;
+            let (here, _, next) = self.sweep_chunk(&self.table.pin(), hash)?;
             dropped += here;
             at = next;
         }
@@ -419,11 +419,11 @@ impl CacheDb {
     /// Drops what is expired in the chunk that `from` falls into: how many, whether any record there has a time to live,
     /// and where the next chunk begins.
     fn sweep_chunk(&self, pin: &Pin, from: Hash) -> Result<(u64, bool, Option<Hash>)> {
-        let (entries, next) = self.shelf.index.scan_chunk(pin, from)?;
+        let (entries, next) = self.table.index.scan_chunk(pin, from)?;
         let (mut dropped, mut met) = (0, false);
         for (_, place) in &entries {
             let Some(record) = self
-                .shelf
+                .table
                 .record(pin, *place)
                 .filter(|r| r.expires.is_some())
             else {
@@ -433,7 +433,7 @@ impl CacheDb {
                 met = true;
                 continue;
             }
-            let locked = self.shelf.index.lock(pin, self.shelf.hash(record.key))?;
+            let locked = self.table.index.lock(pin, self.table.hash(record.key))?;
             let here = |found| Ok((found == *place).then_some(()));
             if let Some((slot, ())) = locked.find(here)? {
                 self.discard(pin, locked, slot, *place, &record);
@@ -457,10 +457,10 @@ impl CacheDb {
         if found.try_reserve_exact(entries.len()).is_ok() {
             for (at, entry) in entries.iter().enumerate() {
                 if let Some(soon) = entries.get(at + AHEAD) {
-                    self.shelf.index.prefetch(pin, soon.hash());
+                    self.table.index.prefetch(pin, soon.hash());
                 }
                 // Under its lock: the record of an entry may be about to come.
-                found.push(match self.shelf.index.lock(pin, entry.hash()) {
+                found.push(match self.table.index.lock(pin, entry.hash()) {
                     Ok(locked) => self.there(pin, &locked),
                     Err(_) => There::Some,
                 });
@@ -475,7 +475,7 @@ impl CacheDb {
     fn there(&self, pin: &Pin, locked: &Locked<'_>) -> There {
         let mut count = 0;
         let counted = locked.find(|place| {
-            count += u32::from(self.shelf.record(pin, place).is_some());
+            count += u32::from(self.table.record(pin, place).is_some());
             Ok(None::<()>)
         });
         match count {

@@ -53,13 +53,13 @@ use crate::engine::{
 };
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
+use crate::explore::{self, Mutex};
 use crate::index::hash::Hash;
 use crate::record::gate::{self, Gate};
 use crate::record::scan::{self, Lend};
-use crate::record::shelf::{LIMITS, Shelf};
+use crate::record::table::{LIMITS, Table};
 use crate::room;
 use crate::slab::{Record, Slab};
-use crate::weave::{self, Mutex};
 
 pub use clock::Clock;
 use evict::Sweep;
@@ -133,7 +133,7 @@ impl std::fmt::Debug for Options {
 
 /// A cache in memory. See the module's text.
 pub struct CacheDb {
-    shelf: Shelf,
+    table: Table,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     held: Held,
@@ -161,7 +161,7 @@ struct Held {
 impl Held {
     #[inline(always)]
     fn is_over(&self) -> bool {
-        weave::point();
+        explore::yield_point();
         self.records.load(Ordering::Relaxed) > self.records_max.load(Ordering::Relaxed)
             || self.bytes.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
     }
@@ -169,7 +169,7 @@ impl Held {
     /// One record of so many bytes more.
     #[inline(always)]
     fn add(&self, bytes: u64) {
-        weave::point();
+        explore::yield_point();
         self.records.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -177,7 +177,7 @@ impl Held {
     /// One record of so many bytes less.
     #[inline(always)]
     fn take(&self, bytes: u64) {
-        weave::point();
+        explore::yield_point();
         self.records.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -227,10 +227,10 @@ impl CacheDb {
     /// An empty cache. `Invalid` if it has no bound, or one that no record fits in; `Io` if the system refuses the addresses.
     pub fn with(options: &Options) -> Result<Self> {
         let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
-        let shelf = Shelf::for_bytes(bytes_max)?;
+        let table = Table::for_bytes(bytes_max)?;
         let db = Self {
-            gate: Gate::new(shelf.domain().clone()),
-            shelf,
+            gate: Gate::new(table.domain().clone()),
+            table,
             held: Held {
                 records: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
@@ -259,7 +259,7 @@ impl CacheDb {
         drop(resizing);
         // A put that has not seen the new bounds is seen here.
         epoch::heavy_barrier();
-        self.keep_within_limit(&self.shelf.pin());
+        self.keep_within_limit(&self.table.pin());
         drop(inside);
         self.set_goal();
         self.give_back();
@@ -274,15 +274,15 @@ impl CacheDb {
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let hash = self.shelf.hash(key);
-        let pin = self.shelf.pin();
+        let hash = self.table.hash(key);
+        let pin = self.table.pin();
         self.read_hashed(&pin, key, hash, visit)
     }
 
     /// How long `key` has left: `None` if it is absent, `Some(None)` if it has no such time.
     pub fn time_left(&self, key: &[u8]) -> Result<Option<Option<Duration>>> {
-        let pin = self.shelf.pin();
-        let found = self.shelf.find(&pin, key, self.shelf.hash(key))?;
+        let pin = self.table.pin();
+        let found = self.table.find(&pin, key, self.table.hash(key))?;
         let live = found.filter(|record| self.is_live(record));
         Ok(live.map(|record| record.expires.map(|tick| self.clock.left(tick))))
     }
@@ -302,7 +302,7 @@ impl CacheDb {
             expires.set(record.expires);
             lent(record.key, record.value)
         };
-        self.shelf.scan(from, &show, &mut |key, value| {
+        self.table.scan(from, &show, &mut |key, value| {
             visit(key, value, expires.get().map(|tick| self.clock.left(tick)))
         })
     }
@@ -315,7 +315,7 @@ impl CacheDb {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let found = self.shelf.find(pin, key, hash)?;
+        let found = self.table.find(pin, key, hash)?;
         match found {
             Some(record) if self.is_live(&record) => {
                 record.see();
@@ -363,13 +363,13 @@ impl Reader for CacheDb {
     }
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.shelf.in_groups(keys, |pin, index, key, hash| {
+        self.table.in_groups(keys, |pin, index, key, hash| {
             self.read_hashed(pin, key, hash, |value| visit(index, value))
         })
     }
 
     fn prefetch_keys(&self, keys: &[&[u8]]) {
-        self.shelf.prefetch_keys(keys);
+        self.table.prefetch_keys(keys);
     }
 
     fn scan_past(
@@ -382,7 +382,7 @@ impl Reader for CacheDb {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(self.shelf.hash(key), key)
+        scan::bookmark(self.table.hash(key), key)
     }
 
     fn count(&self) -> u64 {
@@ -392,8 +392,8 @@ impl Reader for CacheDb {
     /// `live_bytes` is what the records are charged, and bounded.
     fn stats(&self) -> Stats {
         let (records, index) = (
-            self.shelf.slab.memory_bytes(),
-            self.shelf.index.memory_bytes(),
+            self.table.slab.memory_bytes(),
+            self.table.index.memory_bytes(),
         );
         let queues = self.policy.memory_bytes();
         let bound = |bound: &AtomicU64| match bound.load(Ordering::Relaxed) {
@@ -469,7 +469,7 @@ impl Engine for CacheDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         // Each makes room for itself, with nothing pinned.
-        self.shelf
+        self.table
             .in_groups_unpinned(records, |(key, value), hash| {
                 self.put_hashed(key, hash, value, None)
             })?;

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::met::Met;
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
+use crate::explore::{self, Mutex};
 use crate::index::hash::{Hash, KNOWN_BITS};
-use crate::weave::{self, Mutex};
 
 /// Entries of a chunk.
 const CHUNK: usize = 1024;
@@ -297,7 +297,7 @@ impl Policy {
     /// Entries in queues.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        weave::point();
+        explore::yield_point();
         self.len.load(Ordering::Relaxed)
     }
 
@@ -362,7 +362,7 @@ impl Policy {
 
     fn take_in_all(&self) {
         for waiting in &self.waiting {
-            weave::point();
+            explore::yield_point();
             if waiting.len.load(Ordering::Relaxed) != 0 {
                 let mut known = waiting.known.lock();
                 if let Err(error) = self.take_in(&mut known) {

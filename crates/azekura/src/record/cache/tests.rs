@@ -430,7 +430,7 @@ fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
             });
         }
     });
-    let memory = db.shelf.slab.memory_bytes();
+    let memory = db.table.slab.memory_bytes();
     assert!(memory < 12 * BYTES, "{memory} bytes for {BYTES}");
 }
 
@@ -467,7 +467,7 @@ fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
                     if put % 64 == 0 {
                         db.put(b"read", b"short").unwrap();
                     }
-                    most.fetch_max(db.shelf.slab.memory_bytes(), Ordering::Relaxed);
+                    most.fetch_max(db.table.slab.memory_bytes(), Ordering::Relaxed);
                 }
             })
         });
@@ -489,13 +489,13 @@ fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
 fn a_pinned_thread_passes_by_whoever_makes_room() {
     let db = CacheDb::with(&Options::default()).unwrap();
     db.put(b"key", &[7; 1000]).unwrap();
-    db.shelf.slab.set_goal(1);
-    assert!(db.shelf.slab.excess(0, false) > 0);
+    db.table.slab.set_goal(1);
+    assert!(db.table.slab.excess(0, false) > 0);
     let has_passed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let someone = db.making_room.lock();
         scope.spawn(|| {
-            let _pin = db.shelf.pin();
+            let _pin = db.table.pin();
             db.put_many(&[(b"key", &[8; 1000])]).unwrap();
             has_passed.store(true, Ordering::Release);
         });

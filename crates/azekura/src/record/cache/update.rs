@@ -1,6 +1,6 @@
 //! Updating: copy the record in, then point its entry to it, under the bucket's lock; then drop what is too much.
 //!
-//! The table of steps is in `record::shelf`. A new record's entry stands in a queue before the record can be found. A fast path
+//! The table of steps is in `record::table`. A new record's entry stands in a queue before the record can be found. A fast path
 //! does what is common: no thread is in the way, the record is in its home bucket or absent. One slow path does all else.
 
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
-use crate::record::shelf::{self, LIMITS};
+use crate::record::table::{self, LIMITS};
 use crate::room;
 
 /// Records dropped for the memory of one, when the system gives none.
@@ -21,7 +21,7 @@ const DROPPED_FOR_MEMORY: usize = 2048;
 
 /// The record that an update found.
 struct Present<'p> {
-    at: shelf::Present<'p>,
+    at: table::Present<'p>,
     /// Its time is over: to the update it is absent.
     is_expired: bool,
 }
@@ -40,25 +40,25 @@ impl CacheDb {
     /// cache; `Full` if the system gives no memory. Then nothing is changed, but that others may have been dropped.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_hashed(key, self.shelf.hash(key), value, None)
+        self.put_hashed(key, self.table.hash(key), value, None)
     }
 
     /// As [`put`](Self::put), to be absent when `time` is over, at most a tenth of a second later. 13 years at most.
     pub fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()> {
         let expires = Some(self.clock.expiry(time));
-        self.put_hashed(key, self.shelf.hash(key), value, expires)
+        self.put_hashed(key, self.table.hash(key), value, expires)
     }
 
     /// Removes `key`; whether it was there.
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.remove_hashed(key, self.shelf.hash(key))
+        self.remove_hashed(key, self.table.hash(key))
     }
 
     /// Removes each of `keys`, overlapping their cache misses; how many were there.
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
-        self.shelf.in_groups_unpinned(keys, |key, hash| {
+        self.table.in_groups_unpinned(keys, |key, hash| {
             removed += u64::from(self.remove_hashed(key, hash)?);
             Ok(())
         })?;
@@ -103,7 +103,7 @@ impl CacheDb {
         }
         let mut grew = true;
         let record = (key, value, expires);
-        self.shelf
+        self.table
             .put_fast(&inside, hash, record, |present, slots, draft| {
                 let Some(present) = present else {
                     let admits = self.policy.admits_at_once(inside.pin(), hash);
@@ -136,7 +136,7 @@ impl CacheDb {
     fn work(&self) {
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
+        let pin = self.table.pin();
         self.tend(&pin);
         self.keep_within_limit(&pin);
     }
@@ -159,7 +159,7 @@ impl CacheDb {
     fn drop_for_memory(&self) {
         {
             let _inside = self.gate.enter();
-            let pin = self.shelf.pin();
+            let pin = self.table.pin();
             // Not an argument of the trace: it is not evaluated where no subscriber listens.
             let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin) > 0);
             let dropped = dropped.count();
@@ -167,18 +167,18 @@ impl CacheDb {
             // Others who looked meanwhile for something to drop may have found nothing.
             self.keep_within_limit(&pin);
         }
-        self.shelf.slab.reclaim();
+        self.table.slab.reclaim();
     }
 
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
+        let pin = self.table.pin();
         self.tend(&pin);
-        let place = self.shelf.slab.put(&pin, key, value, expires)?;
+        let place = self.table.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
         let stored = self.store(&pin, key, hash, place, bytes);
         if stored.is_err() {
-            self.shelf.slab.free(&pin, place);
+            self.table.slab.free(&pin, place);
         }
         self.count_timed(expires);
         self.keep_within_limit(&pin);
@@ -196,7 +196,7 @@ impl CacheDb {
 
     /// Points the entry of `key` to `place`.
     fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
-        let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
+        let (mut locked, found) = self.table.lock(pin, key, hash)?;
         let found = found.map(|at| self.judged(at));
         if found.is_none() {
             self.policy.admit(pin, hash)?;
@@ -207,7 +207,7 @@ impl CacheDb {
         Ok(())
     }
 
-    /// As [`Shelf::commit`](shelf::Shelf::commit), with what the new record is charged. A record that was there counts as
+    /// As [`Table::commit`](table::Table::commit), with what the new record is charged. A record that was there counts as
     /// asked for.
     fn commit(
         &self,
@@ -231,11 +231,11 @@ impl CacheDb {
             found.map(|present| &present.at),
             new.map(|(place, _)| place),
         );
-        self.shelf.commit(pin, locked, found, new);
+        self.table.commit(pin, locked, found, new);
     }
 
     fn see(&self, pin: &Pin, place: Place) {
-        if let Some(record) = self.shelf.record(pin, place) {
+        if let Some(record) = self.table.record(pin, place) {
             record.see();
         }
     }
@@ -261,7 +261,7 @@ impl CacheDb {
     #[inline(always)]
     fn remove_fast(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        self.shelf.remove_fast(&inside, key, hash, |record| {
+        self.table.remove_fast(&inside, key, hash, |record| {
             if record.expires.is_some() {
                 return false;
             }
@@ -274,10 +274,10 @@ impl CacheDb {
     fn remove_slow(&self, key: &[u8], hash: Hash) -> Result<bool> {
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
+        let pin = self.table.pin();
         self.tend(&pin);
-        let mut locked = self.shelf.index.lock(&pin, hash)?;
-        let found = self.shelf.present(&pin, &locked, key)?;
+        let mut locked = self.table.index.lock(&pin, hash)?;
+        let found = self.table.present(&pin, &locked, key)?;
         let found = found.map(|at| self.judged(at));
         self.commit(&pin, &mut locked, found.as_ref(), None);
         drop(locked);
@@ -286,7 +286,7 @@ impl CacheDb {
     }
 
     /// What was found, and whether its time is over: asked once an update.
-    fn judged<'p>(&self, at: shelf::Present<'p>) -> Present<'p> {
+    fn judged<'p>(&self, at: table::Present<'p>) -> Present<'p> {
         Present {
             is_expired: !self.is_live(&at.record),
             at,
@@ -300,12 +300,12 @@ impl CacheDb {
         decide: impl FnOnce(Option<(&[u8], Option<Duration>)>) -> Timed<'a>,
     ) -> Result<()> {
         self.check(key, &[], false)?;
-        let hash = self.shelf.hash(key);
+        let hash = self.table.hash(key);
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
+        let pin = self.table.pin();
         self.tend(&pin);
-        let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
+        let (mut locked, found) = self.table.lock(&pin, key, hash)?;
         let found = found.map(|at| self.judged(at));
         let shown = found.as_ref().and_then(|present| {
             let left = present.at.record.expires.map(|tick| self.clock.left(tick));
@@ -336,9 +336,9 @@ impl CacheDb {
             return Ok(None);
         };
         self.check(key, value, expires.is_some())?;
-        let place = self.shelf.slab.put(pin, key, value, expires)?;
+        let place = self.table.slab.put(pin, key, value, expires)?;
         if !is_present && let Err(error) = self.policy.admit(pin, hash) {
-            self.shelf.slab.free(pin, place);
+            self.table.slab.free(pin, place);
             return Err(error);
         }
         let bytes = charge(key.len(), value.len(), expires.is_some());
@@ -367,12 +367,12 @@ impl CacheDb {
         }
         let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
-        let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
+        let hashes = room::collect(records.iter().map(|key| self.table.hash(key)))?;
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
+        let pin = self.table.pin();
         self.tend(&pin);
-        let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
+        let (mut locked, found) = self.table.lock_many(&pin, records, &hashes)?;
         let found = found
             .into_iter()
             .map(|found| found.map(|at| self.judged(at)));
@@ -389,7 +389,7 @@ impl CacheDb {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for (place, _) in places.into_iter().flatten() {
-                        self.shelf.slab.free(&pin, place);
+                        self.table.slab.free(&pin, place);
                     }
                     return Err(error);
                 }
@@ -409,7 +409,7 @@ impl CacheDb {
     /// Removes everything, while no other update is under way. Readers see all of it or nothing.
     pub(super) fn remove_all(&self) -> Result<()> {
         let alone = self.gate.alone();
-        self.shelf.clear(|| {
+        self.table.clear(|| {
             self.policy.clear();
             self.held.records.store(0, Ordering::Relaxed);
             self.held.bytes.store(0, Ordering::Relaxed);

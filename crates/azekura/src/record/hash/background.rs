@@ -13,9 +13,9 @@ use super::Core;
 use super::checkpoint::look_ahead_each;
 use crate::epoch;
 use crate::error::{Kind, Result};
+use crate::explore::Mutex;
 use crate::index::hash::{Hash, PARTITIONS};
 use crate::log::{Address, Patience};
-use crate::weave::Mutex;
 use crate::worker::maintenance::{Maintain, Maintenance};
 use crate::worker::{Next, Worker};
 

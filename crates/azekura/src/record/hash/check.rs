@@ -23,8 +23,8 @@ use crate::index::Index;
 use crate::index::hash::{Hash, PARTITIONS};
 use crate::kernel::SuperblockPair;
 use crate::kernel::superblock::damaged_slots;
-use crate::log::anchor::{Extent, read_extent};
 use crate::log::layout::{CONTROL_OFFSET, FIRST_FRAME, Link};
+use crate::log::manifest::{Extent, read_extent};
 use crate::log::{Address, End, Log, LogPosition, Segment, Stop, Use};
 
 /// Damage is listed up to this many lines; then it is clear that a repair is due.

@@ -24,10 +24,10 @@ use crate::error::{Error, Kind, Result};
 use crate::index::hash::PARTITIONS;
 use crate::io::Storage;
 use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
-use crate::log::anchor::{Extent, Needed, read_extent_corrected, remedy};
+use crate::log::manifest::{Extent, Needed, read_extent_corrected, remedy};
 use crate::log::parts;
 use crate::log::root;
-use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
+use crate::log::{AllocationClass, End, Geometry, Log, Reserve, Segment, Segments, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
 const PARTS: u64 = 8;
@@ -210,7 +210,7 @@ pub(super) fn least_capacity(geometry: Geometry) -> u64 {
             is_near_full: true,
         };
         // The two that are appended to by users and by cleaning, and two of images and records.
-        Claim::Growth.leaves(load.reserve(geometry)) + LIVING
+        AllocationClass::Growth.leaves(load.reserve(geometry)) + LIVING
     };
     let mut limit = 1;
     while left(limit) > limit {

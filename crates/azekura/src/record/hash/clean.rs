@@ -33,7 +33,7 @@ use crate::error::{Kind, Result};
 use crate::format::frame::{COMPRESSED, Frame, MOVED};
 use crate::index::hash::Hash;
 use crate::log::layout::FIRST_FRAME;
-use crate::log::{Address, Claim, Entry, Segment, Stop, Use};
+use crate::log::{Address, AllocationClass, Entry, Segment, Stop, Use};
 use crate::record::group::GROUP;
 
 /// Segments the log may take beyond the bound.
@@ -240,11 +240,11 @@ impl Core {
     fn check_copies_fit(&self, segment: &Segment) -> Result<()> {
         let (needed, longest) = self.log.units_for(self.live_frames(segment)?);
         let mut space = self.log.segments().space();
-        let fits = space.left_for(Claim::Cleaning) >= needed;
-        if needed == 0 || fits && space.is_left(longest, Claim::Cleaning) {
+        let fits = space.left_for(AllocationClass::Cleaning) >= needed;
+        if needed == 0 || fits && space.is_left(longest, AllocationClass::Cleaning) {
             return Ok(());
         }
-        space.secure(needed, Claim::Cleaning)
+        space.secure(needed, AllocationClass::Cleaning)
     }
 
     /// The lengths of a segment's live frames, in their order. Where it is damaged, those before that.
@@ -299,7 +299,7 @@ impl Core {
                 key: frame.key,
                 value: frame.value,
             };
-            let appended = self.log.append(&mark, &entry, Claim::Cleaning)?;
+            let appended = self.log.append(&mark, &entry, AllocationClass::Cleaning)?;
             locked.replace(slot, appended.address.0);
             self.log.mark_dead(address, frame.len());
         }

@@ -12,7 +12,7 @@
 use super::Core;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Claim, Patience, Segment, Use};
+use crate::log::{AllocationClass, Patience, Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
 const ROUNDS: usize = 16;
@@ -89,7 +89,8 @@ impl Core {
 
     fn lacks_neighbours(&self, units: u32) -> bool {
         let space = self.log.segments().space();
-        space.left_for(Claim::Removal) >= units && !space.is_left(units, Claim::Removal)
+        space.left_for(AllocationClass::Removal) >= units
+            && !space.is_left(units, AllocationClass::Removal)
     }
 
     /// Whether there was a run of segments that has `units` free neighbours now, unless others took them.
@@ -160,7 +161,7 @@ impl Core {
     /// A full store keeps the last segment that cleaning may take for copies.
     fn may_roll_over(&self) -> bool {
         let segments = self.log.segments();
-        !segments.is_full() || segments.space().left_for(Claim::Cleaning) > 1
+        !segments.is_full() || segments.space().left_for(AllocationClass::Cleaning) > 1
     }
 
     /// Cleans a segment; where there is no room for the copies, those cleaned before make some.

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use super::Core;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Address, Claim, Patience, Segment, Use};
+use crate::log::{Address, AllocationClass, Patience, Segment, Use};
 
 /// Rounds of cleaning and checkpointing that one update waits for at most, and one that is refused if nothing is won.
 const ROUNDS: u32 = 8;
@@ -42,9 +42,9 @@ const SEGMENTS_EACH: usize = 256;
 /// What an update of a full store may need.
 #[derive(Clone, Copy)]
 struct Wanted {
-    claim: Claim,
+    class: AllocationClass,
     units: u32,
-    /// Whether the update is refused if nothing is won, though there may be room for `claim`: it may be growth.
+    /// Whether the update is refused if nothing is won, though there may be room for `class`: it may be growth.
     surely: bool,
 }
 
@@ -76,13 +76,13 @@ impl Core {
         let new = len.map_or(1, |len| self.log.units_of(len));
         let wanted = if grows {
             Wanted {
-                claim: Claim::Exchange,
+                class: AllocationClass::Exchange,
                 units: self.units_at(present).max(new),
                 surely,
             }
         } else {
             Wanted {
-                claim: Claim::Removal,
+                class: AllocationClass::Removal,
                 units: new,
                 surely,
             }
@@ -130,14 +130,14 @@ impl Core {
         drop(self.cleaning.lock());
         drop(self.checkpoint.lock());
         let segments = self.log.segments();
-        let take = || segments.space().secure(wanted.units, wanted.claim);
+        let take = || segments.space().secure(wanted.units, wanted.class);
         // Where there is still no room, the update is refused.
         let _ = segments.patiently(patience, take);
     }
 
     fn can_grow(&self, units: u32) -> bool {
         let space = self.log.segments().space();
-        space.is_left(units, Claim::Growth)
+        space.is_left(units, AllocationClass::Growth)
     }
 
     /// Segments that a frame takes which is as long as the one there.
@@ -192,7 +192,7 @@ impl Core {
 
     fn has_room(&self, wanted: Wanted) -> bool {
         let space = self.log.segments().space();
-        space.left_for(wanted.claim) > LOW && space.is_left(wanted.units, wanted.claim)
+        space.left_for(wanted.class) > LOW && space.is_left(wanted.units, wanted.class)
     }
 
     fn left(&self) -> Left {
@@ -223,7 +223,7 @@ impl Core {
                 return Ok(true);
             }
             let some = WON_MAX.max(wanted.units);
-            let grow = || segments.space().secure(some, Claim::Growth);
+            let grow = || segments.space().secure(some, AllocationClass::Growth);
             // What readers hold is worth a wait only where the update is refused otherwise.
             let secured = if wanted.surely || !self.has_room(wanted) {
                 segments.patiently(patience, grow)
@@ -251,8 +251,8 @@ impl Core {
 
     fn has_won(&self, wanted: Wanted) -> bool {
         let space = self.log.segments().space();
-        space.left_for(Claim::Growth) >= WON_MAX.max(wanted.units)
-            && space.is_left(wanted.units, Claim::Growth)
+        space.left_for(AllocationClass::Growth) >= WON_MAX.max(wanted.units)
+            && space.is_left(wanted.units, AllocationClass::Growth)
     }
 
     /// Cleans what lies before the checkpoint, more in a later round; whether a checkpoint is worth it then.

@@ -48,7 +48,7 @@ use crate::format::frame::{Frame, FrameKind, KindPair};
 use crate::format::superblock::Superblock;
 use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
 use crate::kernel::Payload;
-use crate::log::anchor::{Anchor, Extent, Needed};
+use crate::log::manifest::{Extent, Manifest, Needed};
 use crate::log::{Address, Geometry, Log, LogPosition};
 
 /// The engine's word in the superblock.
@@ -118,7 +118,7 @@ pub const ROOT_SEED: u32 = 0x524f_4f54;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
     /// What it says of the log.
-    pub anchor: Anchor,
+    pub manifest: Manifest,
     /// Seed of the hash.
     pub hash_seed: u64,
     /// How values are stored.
@@ -128,16 +128,16 @@ pub struct Super {
 }
 
 impl std::ops::Deref for Super {
-    type Target = Anchor;
+    type Target = Manifest;
 
-    fn deref(&self) -> &Anchor {
-        &self.anchor
+    fn deref(&self) -> &Manifest {
+        &self.manifest
     }
 }
 
 impl std::ops::DerefMut for Super {
-    fn deref_mut(&mut self) -> &mut Anchor {
-        &mut self.anchor
+    fn deref_mut(&mut self) -> &mut Manifest {
+        &mut self.manifest
     }
 }
 
@@ -159,7 +159,7 @@ impl Payload for Super {
             .u32(self.geometry.salt)
             .u64(self.hash_seed)
             .u8(self.compression as u8);
-        self.anchor.give(&mut give);
+        self.manifest.give(&mut give);
         give.u64(self.count).u64(self.next_sequence);
         give.0
     }
@@ -172,12 +172,12 @@ impl Payload for Super {
         };
         let hash_seed = take.u64()?;
         let compression = Compression::from_byte(take.u8()?)?;
-        let mut anchor = Anchor::take(geometry, &mut take)?;
+        let mut manifest = Manifest::take(geometry, &mut take)?;
         let count = take.u64()?;
-        anchor.next_sequence = take.u64()?;
-        let sound = SHIFTS.contains(&geometry.shift) && anchor.is_sound() && count <= COUNT_MAX;
+        manifest.next_sequence = take.u64()?;
+        let sound = SHIFTS.contains(&geometry.shift) && manifest.is_sound() && count <= COUNT_MAX;
         sound.then_some(Self {
-            anchor,
+            manifest,
             hash_seed,
             compression,
             count,
@@ -320,7 +320,7 @@ mod tests {
     use crate::log::{End, LogPosition, Segment};
 
     fn sample() -> Super {
-        let anchor = Anchor {
+        let manifest = Manifest {
             geometry: Geometry {
                 shift: 20,
                 salt: 0x0102_0304,
@@ -341,7 +341,7 @@ mod tests {
             next_sequence: 17,
         };
         Super {
-            anchor,
+            manifest,
             hash_seed: 5,
             compression: Compression::Lz4,
             count: 16,

@@ -42,8 +42,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::PARTITIONS;
 use crate::io::Storage;
-use crate::log::anchor::FIRST_SEQUENCE;
 use crate::log::layout::{FIRST_FRAME, Link};
+use crate::log::manifest::FIRST_SEQUENCE;
 use crate::log::{Log, LogPosition, Segment, Stop, Use, root};
 
 /// What can be read of a damaged root.

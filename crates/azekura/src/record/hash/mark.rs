@@ -20,7 +20,7 @@ use super::{Core, HashDb};
 use crate::engine::DecideMany;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
-use crate::log::{Claim, Entry};
+use crate::log::{AllocationClass, Entry};
 
 impl HashDb {
     /// The last mark, also of earlier openings; `None` if there is none.
@@ -39,16 +39,16 @@ impl HashDb {
             let mut last = self.core.mark.lock();
             let entry = entry(mark);
             // The next root holds it.
-            let claim = if mark.len() <= last.len() {
-                Claim::Removal
+            let class = if mark.len() <= last.len() {
+                AllocationClass::Removal
             } else {
-                Claim::Growth
+                AllocationClass::Growth
             };
-            let appended = self.core.log.append(&guard, &entry, claim)?;
+            let appended = self.core.log.append(&guard, &entry, class)?;
             self.core.log.mark_dead(appended.address, appended.len);
             mark.clone_into(&mut last);
             drop(last);
-            if claim == Claim::Growth {
+            if class == AllocationClass::Growth {
                 self.core.expect_mark(mark.len());
             }
         }

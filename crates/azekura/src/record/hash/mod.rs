@@ -78,13 +78,13 @@ use crate::engine::{
     Reader, Stats, Visit,
 };
 use crate::error::Result;
+use crate::explore::Mutex;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::log::{End, Log, Segment, Use};
 use crate::record::gate::{self, Gate};
 use crate::record::scan;
-use crate::weave::Mutex;
 use crate::worker::{Notify, Worker};
 
 use recover::Known;

@@ -26,16 +26,16 @@ use super::recover::{Known, Replay};
 use super::{Core, HashDb, Options, background, value};
 use crate::counter::Counter;
 use crate::error::{self, Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::index::Index;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
 use crate::kernel::superblock::damaged_slots;
 use crate::kernel::{self, SuperblockPair, recover};
-use crate::log::anchor::{Anchor, FIRST_SEQUENCE, cut_short, segments_of};
+use crate::log::manifest::{FIRST_SEQUENCE, Manifest, cut_short, segments_of};
 use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
-use crate::weave::Mutex;
 
 /// Segments that the room of a store should hold, and the sizes to choose from for it.
 const SEGMENTS_WANTED: u64 = 512;
@@ -128,7 +128,7 @@ impl HashDb {
         log.segments().finish_adoption()?;
         log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
-            anchor: Anchor::first(&log),
+            manifest: Manifest::first(&log),
             hash_seed: identity.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
             compression: options.compression,
             count: 0,

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Index, Place, Probed};
-use crate::log::anchor::remedy;
+use crate::log::manifest::remedy;
 use crate::log::{Address, Log};
 use crate::record::group::{self, Keyed};
 use crate::record::scan::{Lend, Scan};

@@ -37,6 +37,7 @@ use crate::engine::{
 };
 use crate::epoch::{Domain, Published};
 use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::format::frame::{Frame, FrameKind};
 use crate::format::superblock;
 use crate::index::hash::Hash;
@@ -45,12 +46,11 @@ use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::kernel::SuperblockPair;
 use crate::kernel::superblock::damaged_slots;
-use crate::log::anchor::segments_of;
 use crate::log::layout::LINK_OFFSET;
+use crate::log::manifest::segments_of;
 use crate::log::recover::Trust;
 use crate::log::{Address, End, Log, Use};
 use crate::record::scan;
-use crate::weave::Mutex;
 
 /// A hash file open for reading only, beside at most one writer in this or another process.
 ///

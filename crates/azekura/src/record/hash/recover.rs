@@ -39,6 +39,7 @@ use super::Core;
 use super::layout::{self, Image, Super};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
@@ -46,7 +47,6 @@ use crate::index::{Source, entry, place_of};
 use crate::log::damaged::{Lost, Standing, Stood};
 use crate::log::recover::{Recovered, Trust};
 use crate::log::{Address, Log, LogPosition};
-use crate::weave::Mutex;
 
 /// What the log said about a partition behind the checkpoint, in order.
 #[derive(Debug, Default)]

@@ -32,7 +32,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Home, Locked, Slot};
-use crate::log::{Address, Appended, Claim, Entry, Patience, Superseded, Use};
+use crate::log::{Address, AllocationClass, Appended, Entry, Patience, Superseded, Use};
 use crate::record::gate::Inside;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
@@ -386,14 +386,14 @@ impl Core {
             key,
             value: &stored,
         };
-        let claim = if kind == layout::REMOVE {
-            Ok(Claim::Removal)
+        let class = if kind == layout::REMOVE {
+            Ok(AllocationClass::Removal)
         } else {
             let present_len = found.as_ref().map_or(0, |present| present.frame.len());
-            let claim = claim_of(entry.frame_len(), present_len);
-            self.admitted(claim, entry.frame_len())
+            let class = class_of(entry.frame_len(), present_len);
+            self.admitted(class, entry.frame_len())
         };
-        let appended = claim.and_then(|claim| self.log.append(&guard, &entry, claim));
+        let appended = class.and_then(|class| self.log.append(&guard, &entry, class));
         let appended =
             appended.or_else(|error| self.keep_refused(error, shown, found.as_ref(), &edit))?;
         self.commit_found(&pin, &mut locked, found.as_ref(), (kind, appended));
@@ -446,18 +446,18 @@ impl Core {
         Err(error)
     }
 
-    /// The claim under which a frame of `len` bytes is appended. An exchange for which others left no room goes one step
+    /// The class under which a frame of `len` bytes is appended. An exchange for which others left no room goes one step
     /// deeper: the next one wins it back before it begins.
-    fn admitted(&self, claim: Claim, len: usize) -> Result<Claim> {
+    fn admitted(&self, class: AllocationClass, len: usize) -> Result<AllocationClass> {
         if !self.log.segments().is_full() {
-            return Ok(claim);
+            return Ok(class);
         }
-        match self.log.admit(claim, len) {
-            Err(error) if error.kind() == Kind::Full && claim == Claim::Exchange => {
-                self.log.admit(Claim::Removal, len)?;
-                Ok(Claim::Removal)
+        match self.log.admit(class, len) {
+            Err(error) if error.kind() == Kind::Full && class == AllocationClass::Exchange => {
+                self.log.admit(AllocationClass::Removal, len)?;
+                Ok(AllocationClass::Removal)
             }
-            other => other.map(|()| claim),
+            other => other.map(|()| class),
         }
     }
 
@@ -589,10 +589,10 @@ impl Core {
             });
             room::collect(edits)
         };
-        let Lacking { claim, len } = refused.lacking;
+        let Lacking { class, len } = refused.lacking;
         let again = || self.update_records(records, decide, mark, None);
-        let is_owed = || claim != Claim::Growth;
-        let (grows, len) = (claim != Claim::Removal, || Some(len));
+        let is_owed = || class != AllocationClass::Growth;
+        let (grows, len) = (class != AllocationClass::Removal, || Some(len));
         let done = self.retried(grows, len, || None, is_owed, again);
         if is_stale.get() { Err(error) } else { done }
     }
@@ -632,15 +632,15 @@ impl Core {
         }
         let guard = pin.critical_section();
         let mut addresses = Vec::with_capacity(entries.len());
-        let claim = claim_of_many(&changed, &entries, found);
+        let class = class_of_many(&changed, &entries, found);
         let len = Entry::batch_len(&entries);
-        *lacking = Some(Lacking { claim, len });
-        let claim = self.admitted(claim, len)?;
+        *lacking = Some(Lacking { class, len });
+        let class = self.admitted(class, len)?;
         if let [entry] = entries.as_slice() {
-            addresses.push(self.log.append(&guard, entry, claim)?);
+            addresses.push(self.log.append(&guard, entry, class)?);
         } else {
             self.log
-                .append_batch(&guard, &entries, claim, |_, appended| {
+                .append_batch(&guard, &entries, class, |_, appended| {
                     addresses.push(appended);
                 })?;
         }
@@ -676,7 +676,7 @@ impl Core {
                 key: &[],
                 value: mark.unwrap_or_default(),
             };
-            self.log.append(&guard, &entry, Claim::Removal)?;
+            self.log.append(&guard, &entry, AllocationClass::Removal)?;
             self.note_mark(mark);
             self.index.clear(blank, None);
             self.count.reset();
@@ -738,7 +738,7 @@ impl<'a> RefusedMany<'a> {
 /// The room that a batch asks for.
 #[derive(Clone, Copy)]
 struct Lacking {
-    claim: Claim,
+    class: AllocationClass,
     /// Bytes of its frame.
     len: usize,
 }
@@ -747,22 +747,26 @@ struct Lacking {
 const REFUSALS_MAX: usize = 64;
 
 /// What the log is to make room for: a frame in the place of one of `present` bytes.
-fn claim_of(len: usize, present: usize) -> Claim {
+fn class_of(len: usize, present: usize) -> AllocationClass {
     if len <= present {
-        Claim::Exchange
+        AllocationClass::Exchange
     } else {
-        Claim::Growth
+        AllocationClass::Growth
     }
 }
 
-/// As `claim_of`, of a batch, whose removals take no room for long.
-fn claim_of_many(changed: &[usize], entries: &[Entry<'_>], found: &[Option<Present<'_>>]) -> Claim {
+/// As `class_of`, of a batch, whose removals take no room for long.
+fn class_of_many(
+    changed: &[usize],
+    entries: &[Entry<'_>],
+    found: &[Option<Present<'_>>],
+) -> AllocationClass {
     let puts = || entries.iter().filter(|e| layout::is_record(e.kind));
     let present = |at: &usize| found[*at].as_ref().map_or(0, |p| p.frame.len());
     if puts().next().is_none() {
-        return Claim::Removal;
+        return AllocationClass::Removal;
     }
-    claim_of(
+    class_of(
         puts().map(Entry::frame_len).sum(),
         changed.iter().map(present).sum(),
     )

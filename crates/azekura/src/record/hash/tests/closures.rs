@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::Edit;
-use crate::log::{Claim, Patience, Use};
+use crate::log::{AllocationClass, Patience, Use};
 use crate::record::cache::CacheDb;
 use crate::record::memory::baby::BabyDb;
 use crate::record::memory::tiny::TinyDb;
@@ -149,7 +149,7 @@ fn a_patience_is_spent_once() {
     let segments = db.log().segments();
     let index = segments
         .space()
-        .take(1, 0, Use::Other, Claim::Checkpoint)
+        .take(1, 0, Use::Other, AllocationClass::Checkpoint)
         .unwrap();
     let tries = AtomicU32::new(0);
     let refused = |patience: &mut Patience| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::*;
 use crate::index::Source as _;
 use crate::index::hash::PARTITIONS;
-use crate::log::{Address, Claim};
+use crate::log::{Address, AllocationClass};
 use crate::record::hash::recover::Replay;
 
 /// A store of so many records, all of which its last checkpoint holds.
@@ -78,7 +78,7 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
         db.put(&(i % 60).to_le_bytes(), b"value").unwrap();
     }
     let log = Arc::clone(&db.core.log);
-    let start = crate::log::End::of(0, crate::log::anchor::FIRST_SEQUENCE, Some(FIRST_FRAME));
+    let start = crate::log::End::of(0, crate::log::manifest::FIRST_SEQUENCE, Some(FIRST_FRAME));
     let trust = beside_its_writer(false);
     log.recover(start, trust, &mut |address, frame| {
         replay.record((address, 1), &frame, 0);
@@ -143,7 +143,7 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
     let mut images = vec![layout::Image::default(); PARTITIONS];
     images[partition] = layout::Image {
         count: 1,
-        extent: crate::log::anchor::Extent {
+        extent: crate::log::manifest::Extent {
             offset,
             len: bytes.len() as u64,
             crc: crate::format::checksum::crc(seed, &bytes),
@@ -167,7 +167,11 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     let segments = db.log().segments();
     memory.set_limit(memory.size().unwrap());
     let mut taken = Vec::new();
-    let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
+    let take = || {
+        segments
+            .space()
+            .take(1, 0, Use::Other, AllocationClass::Checkpoint)
+    };
     while let Ok(index) = take() {
         taken.push((index, 1));
     }

@@ -4,7 +4,7 @@
 //! less is dead, gives room back.
 
 use super::*;
-use crate::log::{Claim, Patience, Use};
+use crate::log::{AllocationClass, Patience, Use};
 
 /// The index of the segment in which a record stands, and its sequence.
 fn segment_of(db: &HashDb, key: &[u8]) -> (u32, Option<u64>) {
@@ -21,7 +21,9 @@ fn part_free_segments(db: &HashDb) {
     // What others of the process hold up is not to come between.
     segments.reap_to_the_last();
     while segments.first_free().is_some() {
-        let taken = segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
+        let taken = segments
+            .space()
+            .take(1, 0, Use::Other, AllocationClass::Checkpoint);
         let index = taken.unwrap();
         assert!(segments.first_free() != Some(index));
     }
@@ -73,8 +75,8 @@ fn where_the_emptiest_segment_does_not_fit_another_one_is_cleaned() {
     let emptiest = db.core.emptiest(|_| true).unwrap();
     assert_eq!(emptiest.index, batch);
     part_free_segments(&db);
-    assert!(segments.space().left_for(Claim::Cleaning) >= 4);
-    assert!(!segments.space().is_left(2, Claim::Cleaning));
+    assert!(segments.space().left_for(AllocationClass::Cleaning) >= 4);
+    assert!(!segments.space().is_left(2, AllocationClass::Cleaning));
     let refused = db.core.clean(emptiest).unwrap_err();
     assert_eq!(refused.kind(), Kind::Full, "{refused}");
     let relieved = db

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::io::over::Over;
-use crate::log::{Claim, End, Entry, Segment, Use};
+use crate::log::{AllocationClass, End, Entry, Segment, Use};
 
 /// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
 /// opened: a sync of that moment promised, and skipped, everything appended there later.
@@ -470,7 +470,8 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
                     value,
                 };
                 let mark = log.pin().critical_section();
-                log.append(&mark, &entry, Claim::Cleaning).unwrap();
+                log.append(&mark, &entry, AllocationClass::Cleaning)
+                    .unwrap();
             }
             let most = lens.iter().map(|len| log.units_of(*len)).max().unwrap();
             assert_eq!(used() - before, needed, "{lens:?} in segments of {size}");
@@ -518,11 +519,13 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
             let pin = db.core.index.pin();
             let guard = pin.critical_section();
             if let [entry] = entries.as_slice() {
-                db.log().append(&guard, entry, Claim::Growth).unwrap();
+                db.log()
+                    .append(&guard, entry, AllocationClass::Growth)
+                    .unwrap();
             } else {
-                let appended = db
-                    .log()
-                    .append_batch(&guard, &entries, Claim::Growth, |_, _| ());
+                let appended =
+                    db.log()
+                        .append_batch(&guard, &entries, AllocationClass::Growth, |_, _| ());
                 appended.unwrap();
             }
         }

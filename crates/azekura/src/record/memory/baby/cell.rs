@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::budget::{Budget, Pay};
 use crate::epoch::{Batch, Domain, Pin, RetireList};
 use crate::error::{Error, Kind, Result, size};
-use crate::weave::Mutex;
+use crate::explore::Mutex;
 
 const LEN: usize = 8;
-const BATCH: usize = if cfg!(azekura_weave) { 1 } else { 64 };
+const BATCH: usize = if cfg!(azekura_explore) { 1 } else { 64 };
 const BATCH_BYTES: u64 = 1 << 20;
 
 pub(super) struct Cells {
@@ -176,7 +176,7 @@ unsafe fn free(word: u64) {
     // SAFETY: `word` is one of `put` and not freed, which is the contract of this function, too.
     let len = unsafe { len_of(word) };
     let at = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
-    if cfg!(azekura_weave) {
+    if cfg!(azekura_explore) {
         // Who looks nevertheless finds zeros, and so is found.
         // SAFETY: it was allocated with so many bytes behind the length.
         unsafe { at.add(LEN).write_bytes(0, len) };

@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::budget::{Budget, Pay};
 use crate::epoch::{Batch, Domain};
 use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
 use crate::io::Map;
 use crate::io::mmap::prefetch;
 use crate::node::Latch;
-use crate::weave::Mutex;
 
 /// Bytes of a frame.
 pub(super) const FRAME: u64 = 4096;
@@ -30,9 +30,9 @@ pub(super) const WORDS: usize = (FRAME as usize - size_of::<Latch>()) / 8;
 const RESERVED_BYTES: u64 = 1 << 38;
 const SMALL_BYTES: u64 = 2 << 20;
 /// Frames without use that keep their memory, at least.
-const KEPT: u64 = if cfg!(azekura_weave) { 1 } else { 1024 };
+const KEPT: u64 = if cfg!(azekura_explore) { 1 } else { 1024 };
 /// Frames that may be more than are kept, so that a seal is for some of them.
-const MORE: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
+const MORE: u64 = if cfg!(azekura_explore) { 0 } else { 16 };
 /// Frames returned to the system at a time, each perhaps by a call of its own.
 const STEP: usize = 64;
 

@@ -18,9 +18,9 @@ use super::budget::{Budget, Pay};
 use super::frame::{Frame, Frames};
 use crate::epoch::Domain;
 use crate::error::Result;
+use crate::explore;
 use crate::node::{Key, Latch, Locked, Node, Value};
 use crate::order::Order;
-use crate::weave;
 
 /// Lines at a frame's beginning that a search may touch: header and slots.
 pub(super) const LINES_OF_LEAF: usize = 20;
@@ -90,7 +90,7 @@ impl Tree {
     }
 
     fn root(&self) -> (u32, u32) {
-        weave::point();
+        explore::yield_point();
         let root = self.root.load(Ordering::Acquire);
         (root as u32, (root >> 32) as u32)
     }

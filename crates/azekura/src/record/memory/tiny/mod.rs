@@ -32,7 +32,7 @@ use crate::engine::{Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader
 use crate::error::Result;
 use crate::record::gate::{self, Gate};
 use crate::record::scan::{self, Lend};
-use crate::record::shelf::{LIMITS, Shelf};
+use crate::record::table::{LIMITS, Table};
 use crate::room;
 use crate::slab::Record;
 
@@ -53,7 +53,7 @@ setters! {
 
 /// A hash in memory. See the module's text.
 pub struct TinyDb {
-    shelf: Shelf,
+    table: Table,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     count: Counter,
@@ -75,10 +75,10 @@ impl TinyDb {
 
     /// An empty store. `Invalid` for a limit below 1 MiB.
     pub fn with(options: &Options) -> Result<Self> {
-        let shelf = Shelf::new(options.memory_limit)?;
+        let table = Table::new(options.memory_limit)?;
         Ok(Self {
-            gate: Gate::new(shelf.domain().clone()),
-            shelf,
+            gate: Gate::new(table.domain().clone()),
+            table,
             count: Counter::new(0)?,
         })
     }
@@ -91,9 +91,9 @@ impl TinyDb {
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let hash = self.shelf.hash(key);
-        let pin = self.shelf.pin();
-        let found = self.shelf.find(&pin, key, hash)?;
+        let hash = self.table.hash(key);
+        let pin = self.table.pin();
+        let found = self.table.find(&pin, key, hash)?;
         Ok(visit(found.map(|record| record.value)))
     }
 }
@@ -104,15 +104,15 @@ impl Reader for TinyDb {
     }
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.shelf.in_groups(keys, |pin, index, key, hash| {
-            let found = self.shelf.find(pin, key, hash)?;
+        self.table.in_groups(keys, |pin, index, key, hash| {
+            let found = self.table.find(pin, key, hash)?;
             visit(index, found.map(|record| record.value));
             Ok(())
         })
     }
 
     fn prefetch_keys(&self, keys: &[&[u8]]) {
-        self.shelf.prefetch_keys(keys);
+        self.table.prefetch_keys(keys);
     }
 
     fn scan_past(
@@ -122,11 +122,11 @@ impl Reader for TinyDb {
         _: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
         let show = |record: &Record<'_>, lent: &mut Lend<'_>| lent(record.key, record.value);
-        self.shelf.scan(from, &show, visit)
+        self.table.scan(from, &show, visit)
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(self.shelf.hash(key), key)
+        scan::bookmark(self.table.hash(key), key)
     }
 
     fn count(&self) -> u64 {
@@ -135,12 +135,12 @@ impl Reader for TinyDb {
 
     fn stats(&self) -> Stats {
         let (records, index) = (
-            self.shelf.slab.memory_bytes(),
-            self.shelf.index.memory_bytes(),
+            self.table.slab.memory_bytes(),
+            self.table.index.memory_bytes(),
         );
         Stats {
             count: self.count.sum(),
-            live_bytes: self.shelf.slab.live_bytes(),
+            live_bytes: self.table.slab.live_bytes(),
             file_bytes: 0,
             memory_bytes: records + index,
             more: vec![
@@ -177,7 +177,7 @@ impl Engine for TinyDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         let put = |key: &[u8], hash, value: &[u8]| self.put_hashed(key, hash, value);
-        self.shelf.put_each(records, put)
+        self.table.put_each(records, put)
     }
 
     fn clear(&self) -> Result<()> {

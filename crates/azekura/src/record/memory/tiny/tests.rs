@@ -51,7 +51,7 @@ fn what_many_threads_overwrite_is_used_again() {
             });
         }
     });
-    let taken = db.stats().memory_bytes - db.shelf.index.memory_bytes();
+    let taken = db.stats().memory_bytes - db.table.index.memory_bytes();
     // 4 MiB of blocks and 4 MiB that wait; for each thread 256 KiB that wait, twice, and a block.
     let bound = (4 << 20) * 2 + 17 * ((512 << 10) + (64 << 10)) + (4 << 20);
     assert!(taken < bound, "{taken} bytes of {bound}");

@@ -1,6 +1,6 @@
 //! Updating: copy the record in, then point its entry to it, under the bucket's lock.
 //!
-//! The table of steps is in `record::shelf`. A fast path does what is common: no thread is in the way, the record is in its home
+//! The table of steps is in `record::table`. A fast path does what is common: no thread is in the way, the record is in its home
 //! bucket or absent. One slow path does all else; it also moves records together, a few at a time.
 
 use super::TinyDb;
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
-use crate::record::shelf::{LIMITS, Present};
+use crate::record::table::{LIMITS, Present};
 use crate::room;
 
 /// An update there was no room for.
@@ -25,19 +25,19 @@ impl TinyDb {
     /// Sets the value of `key`. Errors: `TooLarge`; `Full`, and then nothing is changed.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_hashed(key, self.shelf.hash(key), value)
+        self.put_hashed(key, self.table.hash(key), value)
     }
 
     /// Removes `key`; whether it was there.
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.remove_hashed(key, self.shelf.hash(key))
+        self.remove_hashed(key, self.table.hash(key))
     }
 
     /// Removes each of `keys`, overlapping their cache misses; how many were there.
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
-        self.shelf.in_groups(keys, |_, _, key, hash| {
+        self.table.in_groups(keys, |_, _, key, hash| {
             removed += u64::from(self.remove_hashed(key, hash)?);
             Ok(())
         })?;
@@ -56,7 +56,7 @@ impl TinyDb {
     fn put_fast(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
         let inside = self.gate.enter_pinned()?;
         let record = (key, value, None);
-        self.shelf.put_fast(&inside, hash, record, |present, _, _| {
+        self.table.put_fast(&inside, hash, record, |present, _, _| {
             if present.is_none() {
                 self.count.add(inside.pin(), 1);
             }
@@ -70,7 +70,7 @@ impl TinyDb {
         match self.put_once(key, hash, value) {
             Err(error) if error.kind() == Kind::Full => {
                 // What was freed and may not be read any more is perhaps enough.
-                self.shelf.slab.reclaim();
+                self.table.slab.reclaim();
                 self.put_once(key, hash, value).map_err(|_| error)
             }
             done => done,
@@ -79,24 +79,24 @@ impl TinyDb {
 
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
-        self.shelf.keep_dense(&pin);
-        let place = self.shelf.slab.put(&pin, key, value, None)?;
+        let pin = self.table.pin();
+        self.table.keep_dense(&pin);
+        let place = self.table.slab.put(&pin, key, value, None)?;
         let stored = self.store(&pin, key, hash, place);
         if stored.is_err() {
-            self.shelf.slab.free(&pin, place);
+            self.table.slab.free(&pin, place);
         }
         stored
     }
 
     /// Points the entry of `key` to `place`.
     fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place) -> Result<()> {
-        let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
+        let (mut locked, found) = self.table.lock(pin, key, hash)?;
         self.commit(pin, &mut locked, found.as_ref(), Some(place));
         Ok(())
     }
 
-    /// As [`Shelf::commit`](crate::record::shelf::Shelf::commit), and counts.
+    /// As [`Table::commit`](crate::record::table::Table::commit), and counts.
     fn commit(
         &self,
         pin: &Pin,
@@ -104,7 +104,7 @@ impl TinyDb {
         found: Option<&Present<'_>>,
         new: Option<Place>,
     ) {
-        self.shelf.commit(pin, locked, found, new);
+        self.table.commit(pin, locked, found, new);
         self.count
             .add(pin, i64::from(new.is_some()) - i64::from(found.is_some()));
     }
@@ -121,7 +121,7 @@ impl TinyDb {
     #[inline(always)]
     fn remove_fast(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        self.shelf.remove_fast(&inside, key, hash, |_| {
+        self.table.remove_fast(&inside, key, hash, |_| {
             self.count.add(inside.pin(), -1);
             true
         })
@@ -130,10 +130,10 @@ impl TinyDb {
     #[inline(never)]
     fn remove_slow(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
-        self.shelf.keep_dense(&pin);
-        let mut locked = self.shelf.index.lock(&pin, hash)?;
-        let found = self.shelf.present(&pin, &locked, key)?;
+        let pin = self.table.pin();
+        self.table.keep_dense(&pin);
+        let mut locked = self.table.index.lock(&pin, hash)?;
+        let found = self.table.present(&pin, &locked, key)?;
         self.commit(&pin, &mut locked, found.as_ref(), None);
         Ok(found.is_some())
     }
@@ -149,11 +149,11 @@ impl TinyDb {
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
         LIMITS.check(key, &[])?;
-        let hash = self.shelf.hash(key);
+        let hash = self.table.hash(key);
         let Some(NoRoom { edit, shown, error }) = self.edit_once(key, hash, decide)? else {
             return Ok(());
         };
-        self.shelf.slab.reclaim();
+        self.table.slab.reclaim();
         let mut is_same = false;
         let again = self.edit_once(key, hash, |present| {
             is_same = present == shown.as_deref();
@@ -173,15 +173,15 @@ impl TinyDb {
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<Option<NoRoom<'a>>> {
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
-        self.shelf.keep_dense(&pin);
-        let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
+        let pin = self.table.pin();
+        self.table.keep_dense(&pin);
+        let (mut locked, found) = self.table.lock(&pin, key, hash)?;
         let shown = found.as_ref().map(|present| present.record.value);
         let edit = decide(shown);
         let mut place = None;
         if let Edit::Put(value) = &edit {
             LIMITS.check(key, value)?;
-            match self.shelf.slab.put(&pin, key, value, None) {
+            match self.table.slab.put(&pin, key, value, None) {
                 Ok(put) => place = Some(put),
                 Err(error) if error.kind() == Kind::Full => {
                     let shown = shown.map(room::copy).transpose()?;
@@ -214,11 +214,11 @@ impl TinyDb {
         }
         let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
-        let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
+        let hashes = room::collect(records.iter().map(|key| self.table.hash(key)))?;
         let _inside = self.gate.enter();
-        let pin = self.shelf.pin();
-        self.shelf.keep_dense(&pin);
-        let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
+        let pin = self.table.pin();
+        self.table.keep_dense(&pin);
+        let (mut locked, found) = self.table.lock_many(&pin, records, &hashes)?;
         let values = found
             .iter()
             .map(|found| found.as_ref().map(|present| present.record.value));
@@ -229,7 +229,7 @@ impl TinyDb {
             let place = match edit {
                 Edit::Put(value) => LIMITS
                     .check(key, value)
-                    .and_then(|()| self.shelf.slab.put(&pin, key, value, None))
+                    .and_then(|()| self.table.slab.put(&pin, key, value, None))
                     .map(Some),
                 Edit::Keep | Edit::Remove => Ok(None),
             };
@@ -237,7 +237,7 @@ impl TinyDb {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for place in places.into_iter().flatten() {
-                        self.shelf.slab.free(&pin, place);
+                        self.table.slab.free(&pin, place);
                     }
                     return Err(error);
                 }
@@ -252,6 +252,6 @@ impl TinyDb {
     /// Removes everything, while no other update is under way. Readers see all of it or nothing.
     pub(super) fn remove_all(&self) -> Result<()> {
         let _alone = self.gate.alone();
-        self.shelf.clear(|| self.count.reset())
+        self.table.clear(|| self.count.reset())
     }
 }

@@ -9,7 +9,7 @@ use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::schedule::{Threads, point};
+use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::{Durability, Persistent, Result};
 
 use super::holds;
@@ -28,7 +28,7 @@ impl Over for Slow {
 
     fn sync(&self) -> Result<()> {
         for _ in 0..4 {
-            point();
+            yield_point();
         }
         self.0.sync()
     }

@@ -1,8 +1,8 @@
 //! Schedule exploration: the yield points at which a test decides which thread runs next.
 //!
-//! Code that shares memory without a lock calls `point` (a yield point) before each load and store that matters, and `wait`
+//! Code that shares memory without a lock calls `yield_point` before each load and store that matters, and `wait`
 //! where it would wait for another thread. In an ordinary build both do nothing, and the locks are `parking_lot`'s. Built
-//! with `--cfg azekura_weave`, each passes control to the thread that `Turns` chooses: a test decides how threads
+//! with `--cfg azekura_explore`, each passes control to the thread that `Turns` chooses: a test decides how threads
 //! interleave (`testkit::schedule`) and reproduces by a seed what a machine shows once a month. One thread runs at a time
 //! then: exploration covers the order of accesses, not the reordering of a weak memory model.
 //!
@@ -11,7 +11,7 @@
 //! It does not choose the schedule, and does not know what is shared. `mutants/*.patch` plant the faults that the tests
 //! must detect.
 
-#[cfg(not(azekura_weave))]
+#[cfg(not(azekura_explore))]
 mod plain {
     pub(crate) use parking_lot::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -19,7 +19,7 @@ mod plain {
 
     /// A yield point: another thread may run here.
     #[inline(always)]
-    pub(crate) fn point() {}
+    pub(crate) fn yield_point() {}
 
     /// Lets other threads run; `false` if no schedule is explored, and the caller waits in the usual way.
     #[inline(always)]
@@ -45,8 +45,8 @@ mod plain {
     }
 }
 
-#[cfg(azekura_weave)]
-mod woven {
+#[cfg(azekura_explore)]
+mod explored {
     use std::cell::RefCell;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ mod woven {
     /// The scheduler: chooses the thread that runs next.
     pub trait Turns {
         /// A yield point of the calling thread.
-        fn point(&self);
+        fn yield_point(&self);
         /// The thread cannot continue before another one has run.
         fn wait(&self);
         /// The thread cannot continue before another one calls `wake` with the same number.
@@ -89,9 +89,9 @@ mod woven {
     }
 
     /// A yield point: another thread may run here.
-    pub(crate) fn point() {
+    pub(crate) fn yield_point() {
         if let Some(turns) = turns() {
-            turns.point();
+            turns.yield_point();
         }
     }
 
@@ -173,7 +173,7 @@ mod woven {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            point();
+            yield_point();
             loop {
                 if let Some(guard) = self.0.try_lock() {
                     return guard;
@@ -185,7 +185,7 @@ mod woven {
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            point();
+            yield_point();
             self.0.try_lock()
         }
 
@@ -213,7 +213,7 @@ mod woven {
         }
 
         pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
-            point();
+            yield_point();
             loop {
                 if let Some(guard) = self.0.try_read() {
                     return guard;
@@ -225,7 +225,7 @@ mod woven {
         }
 
         pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-            point();
+            yield_point();
             loop {
                 if let Some(guard) = self.0.try_write() {
                     return guard;
@@ -237,12 +237,12 @@ mod woven {
         }
 
         pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-            point();
+            yield_point();
             self.0.try_read()
         }
 
         pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-            point();
+            yield_point();
             self.0.try_write()
         }
 
@@ -302,15 +302,15 @@ mod woven {
     }
 }
 
-#[cfg(not(azekura_weave))]
-pub(crate) use plain::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, hash_seed, point, spawn,
-    wait,
-};
-#[cfg(azekura_weave)]
-pub(crate) use woven::{
+#[cfg(azekura_explore)]
+pub(crate) use explored::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Thread, hash_seed,
-    point, spawn, wait,
+    spawn, wait, yield_point,
 };
-#[cfg(azekura_weave)]
-pub use woven::{Turns, Work, take_turns};
+#[cfg(azekura_explore)]
+pub use explored::{Turns, Work, take_turns};
+#[cfg(not(azekura_explore))]
+pub(crate) use plain::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, hash_seed, spawn, wait,
+    yield_point,
+};

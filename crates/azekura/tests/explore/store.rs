@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::record::memory::tiny::{Options, TinyDb};
-use azekura::testkit::schedule::{Threads, point};
+use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::testkit::{Op, Random};
 use azekura::{Edit, Engine, Reader};
 
@@ -56,7 +56,7 @@ fn look_for(db: &TinyDb, key: &[u8], points: u32) -> Option<Vec<u8>> {
         let lent = lent?;
         let first = lent.to_vec();
         for _ in 0..points {
-            point();
+            yield_point();
             assert!(lent == first, "what is lent stays");
         }
         Some(first)
@@ -115,7 +115,7 @@ fn removal(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     threads.add(move || {
         // It begins while the other is somewhere within its first removals, and looks for long.
         for _ in 0..seed % 97 {
-            point();
+            yield_point();
         }
         let found = look_for(shared, &keys[0], 60);
         assert!(found.is_none_or(|found| found == value(&keys[0], 1, 20)));
@@ -208,7 +208,7 @@ fn scanning(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
             from = shared
                 .scan(Some(&bookmark), &mut |key, value| {
                     let first = value.to_vec();
-                    point();
+                    yield_point();
                     assert!(value == first, "what is lent stays");
                     seen.push(key.to_vec());
                     // In pieces, so that it goes on from bookmarks.

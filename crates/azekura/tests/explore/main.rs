@@ -5,9 +5,9 @@
 //! has them drop records that others read, `reader` has them put records while a reader opens their file, `synced` has them
 //! share syncs, `objects` takes snapshots of an object store beside its checkpoints, `storm` crashes hash files and object stores
 //! that they use. Each rule that readers without locks rely on is broken once by a patch in `mutants/`,
-//! and one of these tests must fail then. Built with `--cfg azekura_weave` only (`make weave`); lines beginning `tried:` say how much was tried.
+//! and one of these tests must fail then. Built with `--cfg azekura_explore` only (`make explore`); lines beginning `tried:` say how much was tried.
 
-#![cfg(azekura_weave)]
+#![cfg(azekura_explore)]
 
 mod cache;
 mod index;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::engine::Promise;
 use azekura::testkit::history::{Event, linearizable};
-use azekura::testkit::schedule::{Plan, Threads, explore, point};
+use azekura::testkit::schedule::{Plan, Threads, explore, yield_point};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Op, Outcome};
 use azekura::{Engine, Reader};
@@ -119,9 +119,9 @@ fn lost_update(run: &mut dyn FnMut(Threads<'_>)) {
         let sum = &sum;
         threads.add(move || {
             for _ in 0..4 {
-                point();
+                yield_point();
                 let before = sum.load(Ordering::SeqCst);
-                point();
+                yield_point();
                 sum.store(before + 1, Ordering::SeqCst);
             }
         });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use azekura::Reader;
 use azekura::record::cache::{CacheDb, Options};
-use azekura::testkit::schedule::{Threads, point};
+use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::testkit::{Op, Random};
 
 use super::{History, all, holds};
@@ -23,7 +23,7 @@ fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
         &Options::new()
             .records_max(Some(RECORDS_MAX))
             .dropped(Arc::new(move |key, value, _| {
-                point();
+                yield_point();
                 teller.lock().unwrap().push((key.to_vec(), value.to_vec()));
             })),
     )
@@ -49,8 +49,8 @@ fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
                 assert!(db.count() <= RECORDS_MAX + under_way, "the bound holds");
                 db.read_with(keys[random.index(5)], |lent| {
                     let first = lent.map(<[u8]>::to_vec);
-                    point();
-                    point();
+                    yield_point();
+                    yield_point();
                     assert_eq!(lent, first.as_deref(), "what is lent stays");
                 })
                 .unwrap();
@@ -93,7 +93,7 @@ fn looked_at(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
             db.read_with(&[key], |lent| {
                 let first = lent.map(<[u8]>::to_vec);
                 for _ in 0..60 {
-                    point();
+                    yield_point();
                 }
                 assert_eq!(lent, first.as_deref(), "what is lent stays");
                 assert!(lent.is_none_or(|value| value[0] == key));

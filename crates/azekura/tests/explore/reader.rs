@@ -12,7 +12,7 @@ use azekura::io::over::Over;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, HashReader, Options};
-use azekura::testkit::schedule::{Threads, point};
+use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::{Engine, Reader, Verbs};
 
 use super::holds;
@@ -30,9 +30,9 @@ impl Over for Watched {
     }
 
     fn has_writer(&self) -> bool {
-        point();
+        yield_point();
         let has_writer = self.has_writer.load(Ordering::SeqCst);
-        point();
+        yield_point();
         has_writer
     }
 }
@@ -59,7 +59,7 @@ fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
         let (db, has_writer) = (&db, &has_writer);
         threads.add(move || {
             for _ in 0..seed % 7 {
-                point();
+                yield_point();
             }
             // The file is locked for writing before anything is appended.
             has_writer.store(true, Ordering::SeqCst);

@@ -5,7 +5,7 @@
 //!
 //! | step | fast path | slow path |
 //! |---|---|---|
-//! | lookup | [`Shelf::put_fast`], `remove_fast`: the home bucket only, no waiting | `lock`, `lock_many`, `present` |
+//! | lookup | [`Table::put_fast`], `remove_fast`: the home bucket only, no waiting | `lock`, `lock_many`, `present` |
 //! | draft | a copy in the next free slot, made while the bucket's cache line comes | `Slab::put` |
 //! | commit | the entry points to the draft, or is gone; the old place is freed | `commit` |
 //!
@@ -22,10 +22,10 @@ use super::scan::{Lend, Scan};
 use crate::engine::{Bookmark, Visit};
 use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
+use crate::explore;
 use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Locked, Place, Probed, Slot};
 use crate::slab::{Draft, FastPath, Record, Slab};
-use crate::weave;
 
 /// Of keys and values.
 pub(super) const LIMITS: Limits = Limits {
@@ -34,7 +34,7 @@ pub(super) const LIMITS: Limits = Limits {
     whose: "a store in memory",
 };
 
-pub(super) struct Shelf {
+pub(super) struct Table {
     pub(super) index: Index,
     pub(super) slab: Slab,
     secrets: RapidSecrets,
@@ -47,7 +47,7 @@ pub(super) struct Present<'p> {
     pub(super) record: Record<'p>,
 }
 
-impl Shelf {
+impl Table {
     /// An empty one, whose records take at most `limit` bytes. Errors as [`Slab::new`] and [`Index::new`].
     pub(super) fn new(limit: Option<u64>) -> Result<Self> {
         Self::over(Slab::new(limit)?)
@@ -60,7 +60,7 @@ impl Shelf {
 
     fn over(slab: Slab) -> Result<Self> {
         // Random for each store, so that no client can choose keys that collide.
-        let seed = weave::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
+        let seed = explore::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
         Ok(Self {
             index: Index::new(slab.domain())?,
             slab,

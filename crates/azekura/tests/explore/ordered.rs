@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use azekura::engine::Ordered;
 use azekura::record::memory::baby::BabyDb;
-use azekura::testkit::schedule::{Threads, point};
+use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::testkit::{Op, Random};
 use azekura::{Edit, Engine, Reader};
 
@@ -73,7 +73,7 @@ fn look(db: &BabyDb, key: &[u8]) {
         if let Some(lent) = lent {
             let first = lent.to_vec();
             for _ in 0..3 {
-                point();
+                yield_point();
                 assert!(lent == first, "what is lent stays");
             }
         }

@@ -1,15 +1,15 @@
 //! The log manifest: what a superblock states of its log, which is its sizes, the start of replay, and whether the page
 //! cache is coherent.
 //!
-//! Every engine that keeps a [`Log`] has an [`Anchor`] in its superblock, next to its own fields. Opening is the same for
+//! Every engine that keeps a [`Log`] has a [`Manifest`] in its superblock, next to its own fields. Opening is the same for
 //! all of them:
 //!
-//! 1. decode the anchor of the newest superblock, and the root that it names; mark the segments in use;
-//! 2. [`Anchor::trust`]: the cache is coherent after a process crash, and not after a power loss;
+//! 1. decode the manifest of the newest superblock, and the root that it names; mark the segments in use;
+//! 2. [`Manifest::trust`]: the cache is coherent after a process crash, and not after a power loss;
 //! 3. `Log::recover` from `start`; the engine interprets the frames;
-//! 4. [`Anchor::resume_append`]: directly after the last frame, or in a new segment of a new epoch.
+//! 4. [`Manifest::resume_append`]: directly after the last frame, or in a new segment of a new epoch.
 //!
-//! [`Anchor::give`] and [`Needed::give`] encode it for superblock and root. It does not write them, and does not know what
+//! [`Manifest::give`] and [`Needed::give`] encode it for superblock and root. It does not write them, and does not know what
 //! else they have.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
@@ -37,7 +37,7 @@ pub struct Extent {
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Anchor {
+pub struct Manifest {
     /// Sizes and salt.
     pub geometry: Geometry,
     /// Whether it is open for writing, or its writer died.
@@ -61,7 +61,7 @@ pub const FIRST_SEQUENCE: u64 = 1 << 32;
 /// Epochs are numbers below this one, so that the next sequence is always a number.
 const EPOCHS_END: u64 = (1 << 32) - 1;
 
-impl Anchor {
+impl Manifest {
     /// Of a log that was just begun, with [`FIRST_SEQUENCE`] and nothing in it.
     pub fn first(log: &Log) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl Anchor {
         })
     }
 
-    /// Whether a decoded anchor is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
+    /// Whether a decoded manifest is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
     /// whole words.
     pub fn is_sound(&self) -> bool {
         let sequence = self.start.sequence().max(self.next_sequence);
