@@ -19,7 +19,7 @@ use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::Random;
 
 /// Inputs to begin with, of a file that the engine writes: its part of the superblock, the root of the checkpoint, and an
-/// image of a part of the index behind its count.
+/// image of a part of the index after its count.
 pub fn seeds() -> Vec<Vec<u8>> {
     let memory = Memory::new(1 << 22).expect("memory");
     let options = Options::new()

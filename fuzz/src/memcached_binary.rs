@@ -1,7 +1,7 @@
 //! Fuzzes headers of the binary protocol.
 //!
 //! Any bytes are one or none, and its lengths add up or contradict one another.
-//! Nothing is read behind them. It executes nothing: `memcached_session` does.
+//! Nothing is read after them. It executes nothing: `memcached_session` does.
 
 use azekura_server::memcached::binary::{HEADER_LEN, Header, REQUEST};
 

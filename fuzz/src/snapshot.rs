@@ -1,7 +1,7 @@
 //! Fuzzes snapshots: any file gives all records that were saved, or an error; never a panic.
 //!
-//! The input is taken for a file, for the blocks behind a true head, and for the damage of a true snapshot, so
-//! that what is behind each checksum is reached too: blocks are decoded with and without looking at their sums.
+//! The input is taken for a file, for the blocks after a true head, and for the damage of a true snapshot, so
+//! that what is after each checksum is reached too: blocks are decoded with and without looking at their sums.
 //! It does not know which errors are the right ones.
 
 use std::ops::ControlFlow;

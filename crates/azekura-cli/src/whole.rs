@@ -72,7 +72,7 @@ pub(crate) fn write(target: &Path, refused: &'static str, write: &mut Write<'_>)
         Err(error) => Err(failed(error)),
         Ok(there) if there.is_file() => {
             refuse_store(target, refused)?;
-            // Behind a symbolic link stands what is to be replaced.
+            // What a symbolic link leads to is replaced, not the link.
             let target = fs::canonicalize(target).map_err(failed)?;
             replace(&target, &failed, write)
         }

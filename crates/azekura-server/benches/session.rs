@@ -2,7 +2,7 @@
 //!
 //! Beside each form stands the same work done with the engine alone, so the difference is the protocol's. Keys and values
 //! are those of the published experiment: `test%08d` and 50 bytes. The first argument is how many records there are. The
-//! number behind each line is of the answers, so that two runs can be compared. It knows nothing of the network.
+//! number after each line is of the answers, so that two runs can be compared. It knows nothing of the network.
 
 #![expect(clippy::print_stdout, reason = "it prints its results")]
 

@@ -3,7 +3,7 @@
 //! Sessions are driven as a thread of the server drives them, without sockets: those that are ready are served in turn,
 //! then one sync is made for all whose answers must wait, and the answers leave. Below them is a hash file on the simulated
 //! disk. At many events of it the power is cut in many legal ways, or the process dies; the file that then opens must hold
-//! the state behind some number of writes: at least those that were answered (or, where only some requests ask for
+//! the state after some number of writes: at least those that were answered (or, where only some requests ask for
 //! more than the process, those before the last such answer), at most those begun. A service over it must show the same.
 //! Options of the file, keys, lengths of items and clients are drawn from the round's seed.
 //!
@@ -214,7 +214,7 @@ fn requests(heap: &str) -> Vec<String> {
     requests
 }
 
-/// What should come of it: the state behind each number of writes (behind none there is no file, behind one an empty one),
+/// What should come of it: the state after each number of writes (after none there is no file, after one an empty one),
 /// and the writes of each heap.
 struct Expected {
     states: Vec<State>,
@@ -356,7 +356,7 @@ fn verify(crash: &Crash<'_>, shape: &Shape, states: &[State]) -> Result<u64, Str
             .filter(|number| states[*number] == found)
             .collect();
         return Err(format!(
-            "{} items are no state behind {least} to {most} writes, but of {elsewhere:?}",
+            "{} items are no state after {least} to {most} writes, but of {elsewhere:?}",
             found.len()
         ));
     }

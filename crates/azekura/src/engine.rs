@@ -66,7 +66,7 @@ impl Bookmark {
         Self(bytes.to_vec())
     }
 
-    /// A bookmark of these bytes, one behind the other. Errors: `Full`.
+    /// A bookmark of these bytes, one after the other. Errors: `Full`.
     pub(crate) fn of(parts: &[&[u8]]) -> Result<Self> {
         room::concat(parts).map(Self)
     }
@@ -307,7 +307,7 @@ pub trait Persistent: Reader {
     /// replaced: then the next open of the path does not find what is written. From then on updates are refused with the
     /// same error, until a call finds the file there again, one of these or an update; reads continue. A store does not look by
     /// itself, as a file without a name has its uses; a program that runs for long calls this once a second, and
-    /// behind a `sync` that it acknowledges. Costs two system calls.
+    /// after a `sync` that it acknowledges. Costs two system calls.
     fn verify_path(&self) -> Result<()> {
         Ok(())
     }

@@ -213,7 +213,7 @@ impl Error {
         self.0.offset
     }
 
-    /// The error of the system behind it, if there is one.
+    /// The error of the system that caused it, if there is one.
     pub fn system(&self) -> Option<&std::io::Error> {
         self.0.source.as_ref()
     }

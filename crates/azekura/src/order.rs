@@ -9,7 +9,7 @@
 //! | `lexical` | by bytes, as numbers without sign |
 //! | `case-folded` | by bytes, `A` to `Z` as `a` to `z` |
 //! | `decimal` | by the integer the text begins with: spaces, a sign, digits; 0 if there is none |
-//! | `hexadecimal` | likewise, with digits of base 16, perhaps behind `0x` |
+//! | `hexadecimal` | likewise, with digits of base 16, perhaps after `0x` |
 //! | `real` | likewise, with a fraction and an exponent, or `inf` |
 //! | `signed-big-endian` | by the first 8 bytes as a signed number; fewer are one without sign |
 //! | `float-big-endian` | 8 or 4 bytes as a floating number, in its total order; others as 0 |

@@ -365,7 +365,7 @@ fn bytes_of(act: impl FnOnce(&HashDb)) -> Vec<u8> {
     bytes
 }
 
-/// Where the first frame stands: behind the superblock, the control block and the segment's header.
+/// Where the first frame stands: after the superblock, the control block and the segment's header.
 const FIRST: usize = 16_384 + 64;
 
 #[test]

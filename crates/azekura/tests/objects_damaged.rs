@@ -647,7 +647,7 @@ fn every_page_of_a_store_may_be_unreadable_and_repair_works() {
                 }
             }
             most = most.max(errors);
-            // Without the mark, which stands behind the superblocks, and what the journal says nothing is written.
+            // Without the mark, which stands after the superblocks, and what the journal says nothing is written.
             if !(2..64).contains(&page) {
                 assert!(
                     errors <= ERRORS_MAX && !store.is_read_only(),

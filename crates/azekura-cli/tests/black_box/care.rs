@@ -212,7 +212,7 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
 
     let ran = place.run(&["check", "broken.azh"]);
     assert_eq!(ran.code, 8, "{ran:?}");
-    // Listed by the check, or met before it: while the log behind the last checkpoint is read.
+    // Listed by the check, or met before it: while the log after the last checkpoint is read.
     let names_it = ran.err.starts_with("azekura: corrupted: ") || {
         let text = String::from_utf8_lossy(&ran.out);
         text.starts_with("damage: ") && text.contains("\ndamaged: ")
@@ -246,7 +246,7 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
 #[test]
 fn a_damage_is_told_once() {
     let place = filled(10_000);
-    // What is behind the last checkpoint is read before anything is reported.
+    // What is after the last checkpoint is read before anything is reported.
     place.run(&["rebuild", "s.azh"]).ok();
     let mut bytes = place.read("s.azh");
     let at = find(&bytes, b"value1000 value1000").expect("values are stored as they are");

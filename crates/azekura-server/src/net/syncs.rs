@@ -49,7 +49,7 @@ struct State {
     ended: Ticket,
     /// From this one on they failed.
     failed: Option<Ticket>,
-    /// Behind these the file was not at its path: first and last of those that follow one another.
+    /// After these the file was not at its path: first and last of those that follow one another.
     displaced: Vec<(Ticket, Ticket)>,
     /// Requests that wait for the next sync.
     waiting: usize,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_sync_that_failed_none_succeeds() {
+    fn after_a_sync_that_failed_none_succeeds() {
         let syncs = Syncs::default();
         for failed in [false, true, false] {
             syncs.ask(0, 1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_while_the_file_was_elsewhere_fails_and_what_comes_behind_it_does_not() {
+    fn what_was_synced_while_the_file_was_elsewhere_fails_and_what_comes_after_it_does_not() {
         let syncs = Syncs::default();
         for is_placed in [true, false, false, true, false, true] {
             syncs.ask(0, 1);

@@ -17,7 +17,7 @@ pub struct Request<'h> {
     pub is_head: bool,
     /// From the slash on, without the query.
     pub path: &'h str,
-    /// Behind the question mark; empty if there is none.
+    /// After the question mark; empty if there is none.
     pub query: &'h str,
 }
 

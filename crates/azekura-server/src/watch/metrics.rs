@@ -102,7 +102,7 @@ fn cpu_seconds() -> f64 {
 pub(crate) fn processor_seconds() -> (f64, f64) {
     let sum = cpu_seconds();
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may be anything, the 12th and the 13th word.
+    // After the name, which may be anything, the 12th and the 13th word.
     let words = line
         .rsplit_once(')')
         .map_or("", |(_, words)| words)

@@ -222,7 +222,7 @@ fn packet(bytes: &[u8]) -> Result<usize, &'static str> {
     Ok(24 + body)
 }
 
-/// Bytes of the line at the front, and of the data behind it.
+/// Bytes of the line at the front, and of the data after it.
 fn line(bytes: &[u8]) -> Result<usize, &'static str> {
     let len = bytes
         .iter()

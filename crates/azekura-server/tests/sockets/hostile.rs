@@ -325,7 +325,7 @@ fn failed_logins_are_delayed_counted_and_limited_by_address() {
     let failure = "CLIENT_ERROR authentication failure\r\n";
     let mut client = server.connect();
     let start = Instant::now();
-    // What is sent behind a failure waits for a second.
+    // What is sent after a failure waits for a second.
     for _ in 0..2 {
         ask(&mut client, &login("anna wrong"), failure);
     }

@@ -1,4 +1,4 @@
-//! A connection's end, its user, and the engine behind it when it fails or must sync.
+//! A connection's end, its user, and its engine when it fails or must sync.
 //! A client that is not admitted gets that answer and no more; an engine's failure is one line, and the next request is read.
 //! It knows no sockets.
 

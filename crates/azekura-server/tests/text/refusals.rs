@@ -1,5 +1,5 @@
 //! Malformed lines, and the answer to each.
-//! Answers are those of memcached 1.6.45; behind a refused line the next one is read where that one would.
+//! Answers are those of memcached 1.6.45; after a refused line the next one is read where that one would.
 //! It knows no clock.
 
 use crate::wire::plays;

@@ -5,7 +5,7 @@
 //! | 0 | 4 | CRC32C, seeded with the segment's sequence; covers place, the rest, and the padding |
 //! | 4 | 4 bits | kind; 0 is no frame, so that zeros (a hole) are not one |
 //! | 4 | 4 bits | flags: long 1, moved 2, inner 4, compressed 8 |
-//! | 5 | 1 | key length; in the long form with the two bytes behind it the head's sum |
+//! | 5 | 1 | key length; in the long form with the two bytes after it the head's sum |
 //! | 6 | 2 | value length |
 //! | 8 | 4, 4 | long form only: key length, value length |
 //! | 8 or 16 | .. | key, value, zeros to a multiple of 8 |
@@ -113,7 +113,7 @@ const LONG: u8 = 1;
 pub const MOVED: u8 = 2;
 /// Part of a batch.
 pub const INNER: u8 = 4;
-/// The value is compressed, behind four bytes of its own length.
+/// The value is compressed, after four bytes of its own length.
 pub const COMPRESSED: u8 = 8;
 
 /// The lengths and kind in front of a frame's payload.
@@ -415,10 +415,10 @@ impl<'a> Frame<'a> {
             return Err(NoFrame::Checksum { stored, computed });
         }
         let from = header.header_len();
-        let behind_key = from + header.key_bytes();
-        let key = whole.get(from..behind_key).ok_or(NoFrame::Shape)?;
-        let end = behind_key + header.value_len as usize;
-        let value = whole.get(behind_key..end).ok_or(NoFrame::Shape)?;
+        let after_key = from + header.key_bytes();
+        let key = whole.get(from..after_key).ok_or(NoFrame::Shape)?;
+        let end = after_key + header.value_len as usize;
+        let value = whole.get(after_key..end).ok_or(NoFrame::Shape)?;
         Ok(Self { header, key, value })
     }
 

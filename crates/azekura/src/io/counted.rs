@@ -95,8 +95,8 @@ impl super::over::Over for Counted {
         }
     }
 
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
-        self.below.behind()
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
+        self.below.backing_file()
     }
 
     fn as_file(&self) -> Option<&File> {

@@ -116,7 +116,7 @@ impl DirectFile {
     }
 
     /// Reads aligned blocks. The file may end within them, but not before `wanted` of their bytes: then it is
-    /// `Corrupted`, and what is behind its end stays as it is.
+    /// `Corrupted`, and what is past its end stays as it is.
     fn read_blocks(&self, offset: u64, blocks: &mut [u8], wanted: usize) -> Result<()> {
         let mut done = 0;
         while done < blocks.len() {
@@ -272,7 +272,7 @@ impl Storage for DirectFile {
         self.file.give_back(self, offset, len)
     }
 
-    /// As the contract says. Where the file system has no call for it, the bytes behind the end are written.
+    /// As the contract says. Where the file system has no call for it, the bytes past the end are written.
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
         if self.file.take_room(&range)? {
@@ -315,8 +315,8 @@ impl Storage for DirectFile {
         self.alignment
     }
 
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
-        self.file.behind()
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
+        self.file.backing_file()
     }
 
     fn path(&self) -> &Path {

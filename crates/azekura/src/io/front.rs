@@ -47,7 +47,7 @@ impl Front {
         let size = self.size.load(Ordering::Acquire);
         if offset.checked_add(len).is_none_or(|end| end > size) {
             return Err(
-                Error::new(Kind::Invalid, "access behind the end of the front")
+                Error::new(Kind::Invalid, "access past the end of the front")
                     .at(self.below.path())
                     .offset(offset)
                     .found(

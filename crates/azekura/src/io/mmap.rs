@@ -708,7 +708,7 @@ pub struct Unpublished<'m> {
 }
 
 impl Unpublished<'_> {
-    /// Copies `bytes` in, `at` bytes behind the first word.
+    /// Copies `bytes` in, `at` bytes after the first word.
     #[inline(always)]
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let to = &mut self.rest[at..at + bytes.len()];
@@ -716,7 +716,7 @@ impl Unpublished<'_> {
         unsafe { copy(bytes.as_ptr(), to.as_mut_ptr(), bytes.len()) };
     }
 
-    /// All behind the first word.
+    /// All after the first word.
     #[inline(always)]
     pub fn rest(&self) -> &[u8] {
         self.rest

@@ -168,16 +168,16 @@ pub trait Storage: Send + Sync + Debug {
         1
     }
 
-    /// A request of `len` bytes goes past it, to the file [`behind`](Self::behind): for those who count.
+    /// A request of `len` bytes goes past it, to the file [`backing_file`](Self::backing_file): for those who count.
     fn passed_by(&self, _is_read: bool, _len: usize) {}
 
     /// The system's file whose bytes it shows, and where in it they begin, for requests that need not go through it
     /// (`flight`). None: all of them do.
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
         None
     }
 
-    /// The file behind it, if it is one: so that copies can stay in the system.
+    /// The file that backs it, if there is one: so that copies can stay in the system.
     fn as_file(&self) -> Option<&file::File> {
         None
     }

@@ -4,7 +4,7 @@
 //! default methods pass each call to the storage below unchanged; so a type that changes writes also defines
 //! `write_durably`.
 //!
-//! `behind` and `as_file` give access past a storage, so they return `None` by default: such accesses are not seen here.
+//! `backing_file` and `as_file` give access past a storage, so they return `None` by default: such accesses are not seen here.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -29,7 +29,7 @@ macro_rules! over {
             )*
 
             /// None: see the module's text.
-            fn behind(&self) -> Option<(&std::fs::File, u64)> {
+            fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
                 None
             }
 
@@ -46,8 +46,8 @@ macro_rules! over {
                 }
             )*
 
-            fn behind(&self) -> Option<(&std::fs::File, u64)> {
-                Over::behind(self)
+            fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
+                Over::backing_file(self)
             }
 
             fn as_file(&self) -> Option<&File> {

@@ -132,14 +132,14 @@ impl super::over::Over for Overlay {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (front, behind) = buf.split_at_mut(self.changeable_of(offset, buf.len()));
+        let (front, after) = buf.split_at_mut(self.changeable_of(offset, buf.len()));
         if !front.is_empty() {
             self.map.copy_out(offset, front);
         }
-        if behind.is_empty() {
+        if after.is_empty() {
             return Ok(());
         }
-        self.below.read_at(offset + front.len() as u64, behind)
+        self.below.read_at(offset + front.len() as u64, after)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

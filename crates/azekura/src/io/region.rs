@@ -133,11 +133,11 @@ impl super::over::Over for Region {
         }
     }
 
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
         if !self.is_aligned() {
             return None;
         }
-        let (file, start) = self.below.behind()?;
+        let (file, start) = self.below.backing_file()?;
         Some((file, start + self.offset))
     }
 }

@@ -276,7 +276,7 @@ impl Log {
     }
 
     /// Counts as dead what cleaning gives back of a batch's room whatever becomes of its records: the header, and, of segments
-    /// of its own, the rest behind it. Copies stand by themselves: short ones fill segments but for less than one of them.
+    /// of its own, the rest after it. Copies stand by themselves: short ones fill segments but for less than one of them.
     fn mark_rest_of_batch_dead(&self, room: &Room, header: Header, entries: &[Entry<'_>]) {
         let Some((index, _)) = self.geometry.locate(room.offset) else {
             return;
@@ -291,8 +291,8 @@ impl Log {
         if longest > size / 2 {
             return;
         }
-        let behind = u64::from(FIRST_FRAME) + len;
-        let rest = behind.next_multiple_of(size) - behind;
+        let after = u64::from(FIRST_FRAME) + len;
+        let rest = after.next_multiple_of(size) - after;
         let wasted = len / (size - longest) * longest;
         self.segments.regain(index, rest.saturating_sub(wasted));
     }
@@ -471,9 +471,9 @@ impl Log {
         let Some((seed, _)) = self.segments.seed(index) else {
             unreachable!("a segment just taken is in the table")
         };
-        let behind = u64::from(FIRST_FRAME) + len as u64;
-        if behind < units << self.geometry.shift {
-            self.end_segment(index, (behind / 8) as u32, false);
+        let after = u64::from(FIRST_FRAME) + len as u64;
+        if after < units << self.geometry.shift {
+            self.end_segment(index, (after / 8) as u32, false);
         }
         let offset = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
         Ok(Room {

@@ -157,7 +157,7 @@ impl Log {
     }
 
     fn mark_bytes(&self) -> Option<[u8; MARK_SIZE]> {
-        // Behind the end of a file that was cut short there is nothing to look at.
+        // Past the end of a file that was cut short there is nothing to look at.
         if self.storage.size().ok()? < DATA_OFFSET {
             return None;
         }

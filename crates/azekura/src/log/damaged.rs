@@ -4,11 +4,11 @@
 //!
 //! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies (`format::flipped`), and what follows
 //!    that frame is in order, then that frame stood there: its keys are all that is affected. A *clear* is never believed: what
-//!    it would remove is everything. Nor is blank room behind a frame whose wrong bit is the last that should be set: what
+//!    it would remove is everything. Nor is blank room after a frame whose wrong bit is the last that should be set: what
 //!    blanked its end may have blanked the records that followed.
 //! 2. *A value.* If a long frame's head verifies by its own sum ([`Frame::head`]), and what follows the frame is in order, then
 //!    that frame stood there, whatever became of its value: its key is all that is affected. Of a batch each record must
-//!    verify, or be known by one bit or by its head, and no more than 64 be damaged. Blank room behind such a frame is not
+//!    verify, or be known by one bit or by its head, and no more than 64 be damaged. Blank room after such a frame is not
 //!    believed: what blanked the end of its value may have blanked the records that followed.
 //! 3. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
 //!    ends there: a frame's first word has more than one bit, since its upper half is never zero and a checksum with no bit
@@ -234,20 +234,20 @@ impl Log {
     pub fn known_in_order(&self, index: u32, at: u32) -> Option<KnownFrame> {
         let (_, room) = self.segments.seed(index)?;
         let frame = self.known_frame(index, at)?;
-        let behind = at + frame.len;
-        let in_order = u64::from(behind) >= room
-            || self.is_blank_after(&frame, (index, at), behind)
-            || Finder::of(self, index).is_some_and(|mut of| of.is_top(u64::from(behind)));
+        let after = at + frame.len;
+        let in_order = u64::from(after) >= room
+            || self.is_blank_after(&frame, (index, at), after)
+            || Finder::of(self, index).is_some_and(|mut of| of.is_top(u64::from(after)));
         (in_order && !frame.kind.is_wide()).then_some(frame)
     }
 
-    /// Whether nothing was published behind a frame that is known. What blanked the end of one that is known by its head alone may
-    /// have blanked what stood behind it, too, unless it has its segments for itself.
-    fn is_blank_after(&self, frame: &KnownFrame, (index, at): (u32, u32), behind: u32) -> bool {
+    /// Whether nothing was published after a frame that is known. What blanked the end of one that is known by its head alone may
+    /// have blanked what stood after it, too, unless it has its segments for itself.
+    fn is_blank_after(&self, frame: &KnownFrame, (index, at): (u32, u32), after: u32) -> bool {
         let is_alone = at == FIRST_FRAME
             && frame.kind != FrameKind::PAD
             && u64::from(frame.len) > self.geometry.segment_size() / 2;
-        self.map.load_u64(self.address(index, behind).offset()) == 0
+        self.map.load_u64(self.address(index, after).offset()) == 0
             && (is_alone || !frame.is_cut && self.is_one_bit_wrong(frame, index, at))
     }
 

@@ -170,20 +170,20 @@ impl Log {
         .remedy("follow from where a follower stood, or from the store's position")
     }
 
-    /// The records of a batch that a follower showed, given the position behind it; not its mark.
+    /// The records of a batch that a follower showed, given the position after it; not its mark.
     pub fn inner<'f>(
         &self,
-        behind: LogPosition,
+        after: LogPosition,
         batch: Frame<'f>,
     ) -> impl Iterator<Item = Frame<'f>> + use<'f> {
         let segments = self.segments.in_use(Use::Log);
         let found = segments
             .iter()
-            .find(|segment| segment.sequence == behind.sequence);
+            .find(|segment| segment.sequence == after.sequence);
         let (seed, _) = found
             .and_then(|segment| self.segments.seed(segment.index))
             .unwrap_or_default();
-        let at = behind.offset.saturating_sub(batch.len() as u32);
+        let at = after.offset.saturating_sub(batch.len() as u32);
         let inner = batch.inner(seed, at / 8).map(|(_, frame)| frame);
         inner.filter(|frame| frame.header.kind != FrameKind::MARK)
     }
@@ -196,13 +196,13 @@ impl Log {
 }
 
 impl Follower<'_> {
-    /// Where it stands: what was shown lies before, what will be shown behind.
+    /// Where it stands: what was shown lies before, what will be shown after.
     pub fn position(&self) -> LogPosition {
         self.at.position()
     }
 
     /// Shows published frames but marks (of a batch: the batch, whole, see [`Log::inner`]) until `visit` breaks or the end is reached.
-    /// Returns how many were shown. The position behind each is what to resume from.
+    /// Returns how many were shown. The position after each is what to resume from.
     pub fn advance(
         &mut self,
         visit: &mut dyn FnMut(LogPosition, Frame<'_>) -> ControlFlow<()>,

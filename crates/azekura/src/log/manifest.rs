@@ -156,17 +156,17 @@ impl Manifest {
         }
     }
 
-    /// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
+    /// Lets the log go on after what recovery found: right there, or in a new segment of a new epoch; whether it is
     /// right there.
     pub fn resume_append(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
         let seed = log.segments().seed(found.end.segment());
         let room = seed.map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost
-        // but stray frames behind the end: nothing is put among them, or among what else stands there.
+        // but stray frames past the end: nothing is put among them, or among what else stands there.
         let resumes = !self.open
             && trust.trusted
             && room == log.geometry().segment_size()
-            && log.is_blank_behind(found.end);
+            && log.is_blank_past(found.end);
         if resumes {
             let next = self.next_sequence.max(found.end.sequence() + 1);
             log.resume(found.end, next);
@@ -181,7 +181,7 @@ impl Manifest {
 
 impl Recovered {
     /// The end that was found. `Corrupted` if it lies before what was synced.
-    pub fn end_behind(&self, trust: Trust, storage: &dyn Storage) -> Result<LogPosition> {
+    pub fn end_after(&self, trust: Trust, storage: &dyn Storage) -> Result<LogPosition> {
         let end = self.end.position();
         if end < trust.durable {
             return Err(
@@ -266,7 +266,7 @@ fn read_verified(
 }
 
 /// Segments of a storage of `size` bytes. One that was cut short counts if its header is there; what a large file, or one of an
-/// odd capacity, has behind its last one does not: it would have to grow, and a full device would keep it from being opened.
+/// odd capacity, has after its last one does not: it would have to grow, and a full device would keep it from being opened.
 pub fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Result<u64> {
     let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
     let at = geometry.offset_of(whole as u32);
@@ -290,7 +290,7 @@ pub struct Needed {
 
 impl Needed {
     /// Gives both, each with its number before: segments of the log by index (4), units (4), sequence (8), dead bytes (5) and
-    /// of these wasted words behind the last frame (3);
+    /// of these wasted words after the last frame (3);
     /// the others by index (4), units (4).
     pub fn give(&self, give: &mut Give) {
         give.u32(self.log.len() as u32);

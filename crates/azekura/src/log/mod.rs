@@ -421,7 +421,7 @@ impl Log {
         crate::io::mmap::prefetch(self.map.at(address.offset().min(self.map.capacity() - 8)));
     }
 
-    /// Asks for the lines of a frame that is thought to have `len` bytes, but not for more than four: behind them the CPU
+    /// Asks for the lines of a frame that is thought to have `len` bytes, but not for more than four: after them the CPU
     /// sees by itself that they are read in order.
     #[inline(always)]
     pub fn prefetch_lines(&self, address: Address, len: usize) {
@@ -550,7 +550,7 @@ impl Log {
             return None;
         }
         // SAFETY: `at + len` is within the segment, which lies within the storage, and the key within the first `len` bytes of
-        // the frame, behind its word. The word is that of a short record of such a key, so its bytes were written before it
+        // the frame, after its word. The word is that of a short record of such a key, so its bytes were written before it
         // was, or are those of an earlier use, which no thread writes either: a segment is not reused while a thread is pinned.
         let stored = unsafe { self.map.bytes_within(offset + 8, key.len()) };
         same(stored, key).then_some(Superseded {

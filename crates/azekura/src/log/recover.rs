@@ -5,20 +5,20 @@
 //!
 //! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there; or the cache is not trusted, and it
 //!    verifies but for one bit, as what was written in part does not;
-//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
+//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, after which
 //!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where a page that cannot be read may hide what was
-//!    published behind it; not where what stood right before it is lost, a frame or the segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
+//!    published after it; not where what stood right before it is lost, a frame or the segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
 //!    is checked only where the walk begins), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
-//! the same history: (1) the link behind the end is cleared, durably where the cache is not trusted;
-//! (2) pads and an end frame are written, and the room behind it is zeroed, so that what was dropped there cannot come back
+//! the same history: (1) the link past the end is cleared, durably where the cache is not trusted;
+//! (2) pads and an end frame are written, and the room after it is zeroed, so that what was dropped there cannot come back
 //! when the end frame is damaged; (3) new frames go to a new segment with a new epoch. Dying
 //! between any two of them leaves the same end. The device must keep (1) before (2): an end frame without it would lead on to
-//! what was lost; and the end frame before the zeros: what is not in order behind a damaged frame is a reason for the end to be
+//! what was lost; and the end frame before the zeros: what is not in order after a damaged frame is a reason for the end to be
 //! there. Without the pads the place is no frame still, and so the end.
 //!
 //! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` says what can be known of it.
@@ -45,7 +45,7 @@ pub struct Trust {
     pub trusted: bool,
     /// Everything before it was synced.
     pub durable: LogPosition,
-    /// The log was closed: it ends at `durable`, and what stands behind it was never published.
+    /// The log was closed: it ends at `durable`, and what stands after it was never published.
     pub closed: bool,
     /// A writer is at work: what is blank will be published soon, and ends the log for now.
     pub live: bool,
@@ -76,7 +76,7 @@ pub struct Recovered {
 enum Verdict {
     /// A frame stood here and does not any more.
     Damaged,
-    /// A thread died here: go on behind it.
+    /// A thread died here: go on after it.
     Hole,
     /// The log ends here.
     End,
@@ -219,11 +219,11 @@ impl Log {
                 || !(trusted || blank || trust.closed || trust.live)
                     && self.is_but_for_a_bit(index, at);
             let may_be_hole = blank && trusted && !trust.live;
-            let behind = may_be_hole.then(|| self.end_of_hole(index, at)).flatten();
+            let after = may_be_hole.then(|| self.end_of_hole(index, at)).flatten();
             let linked =
-                may_be_hole && behind.is_none() && self.is_linked(index, sequence, trust.epoch);
-            let until = behind.unwrap_or(room);
-            let resumes = behind.is_some() || linked;
+                may_be_hole && after.is_none() && self.is_linked(index, sequence, trust.epoch);
+            let until = after.unwrap_or(room);
+            let resumes = after.is_some() || linked;
             let blank = blank && !(may_be_hole && self.hides_a_frame(index, at..until, resumes));
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = is_sure || from.is_some_and(|from| from < at);
@@ -235,14 +235,14 @@ impl Log {
                 Verdict::Damaged => {
                     let passed =
                         self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?;
-                    let Some((behind, is_known)) = passed else {
+                    let Some((after, is_known)) = passed else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
                         found.link_repairs.push((stray, 0));
                         found.end = End::of(index, sequence, Some(at));
                         return Ok(found);
                     };
-                    found.passed.push((index, at, behind));
-                    from = Some(behind);
+                    found.passed.push((index, at, after));
+                    from = Some(after);
                     is_sure = is_known;
                     continue;
                 }
@@ -252,11 +252,11 @@ impl Log {
                 }
                 Verdict::Hole => {
                     found.holes += 1;
-                    match behind {
-                        Some(behind) => self.segments.mark_dead(index, u64::from(behind - at)),
+                    match after {
+                        Some(after) => self.segments.mark_dead(index, u64::from(after - at)),
                         None => self.count_rest_dead(index, u64::from(at)),
                     }
-                    from = behind;
+                    from = after;
                 }
             }
             is_sure = false;
@@ -290,7 +290,7 @@ impl Log {
     }
 
     /// Whether in this room, where nothing was published at first, a page cannot be read in which frames may stand: there are
-    /// frames behind the room, or something before that page was being written when its thread died, with others behind it.
+    /// frames after the room, or something before that page was being written when its thread died, with others after it.
     fn hides_a_frame(&self, index: u32, room: Range<u32>, resumes: bool) -> bool {
         if !self.map.has_unreadable() {
             return false;
@@ -304,8 +304,8 @@ impl Log {
         })
     }
 
-    /// Whether the segment is open at this end, and nothing stands in its link and in the room behind.
-    pub fn is_blank_behind(&self, end: End) -> bool {
+    /// Whether the segment is open at this end, and nothing stands in its link and in the room after.
+    pub fn is_blank_past(&self, end: End) -> bool {
         let (index, size) = (end.segment(), self.geometry.segment_size() as u32);
         let is_blank = |at| {
             self.map.load_u64(self.address(index, at).offset()) == 0
@@ -360,8 +360,8 @@ impl Log {
                 pass(&lost(at + 8, Stood::Nothing))?;
                 Ok(None)
             }
-            Look::Unknown(behind) => {
-                let until = behind.map(position);
+            Look::Unknown(after) => {
+                let until = after.map(position);
                 let next = match until {
                     Some(_) => until,
                     // What is lost ends with the segment, if the log goes on after it.
@@ -370,8 +370,8 @@ impl Log {
                     }
                     None => None,
                 };
-                pass(&lost(behind.unwrap_or(room), Stood::Unknown(next)))?;
-                Ok(Some((behind.unwrap_or(room), false)))
+                pass(&lost(after.unwrap_or(room), Stood::Unknown(next)))?;
+                Ok(Some((after.unwrap_or(room), false)))
             }
         }
     }
@@ -462,7 +462,7 @@ impl Log {
         ))
     }
 
-    /// The segment behind the one that ended, taken into use; `None`: the log ends with it.
+    /// The segment after the one that ended, taken into use; `None`: the log ends with it.
     fn next_of(
         &self,
         index: u32,
@@ -512,7 +512,7 @@ impl Log {
         }
     }
 
-    /// Makes the end that was found final: nothing behind it can come back, and holes are filled. To be
+    /// Makes the end that was found final: nothing after it can come back, and holes are filled. To be
     /// called once, before anything is appended; `start` and `trust` as for `recover`.
     pub fn seal(&self, start: End, trust: Trust, found: &Recovered) -> Result<()> {
         let last = found.end.segment();
@@ -536,7 +536,7 @@ impl Log {
             } else {
                 self.write_durably(place, &end.to_le_bytes())?;
             }
-            // In a segment that is larger nothing is looked for behind its one frame.
+            // In a segment that is larger nothing is looked for after its one frame.
             if room <= self.geometry.segment_size() {
                 for word in (place + 8..place - u64::from(at) + room).step_by(8) {
                     // What is blank is not made dirty.
@@ -567,8 +567,8 @@ impl Log {
                     continue;
                 }
                 let (seed, room) = self.segments.seed(index).unwrap_or_default();
-                if let Some(behind) = self.end_of_hole(index, at) {
-                    self.pad(index, at, behind, seed);
+                if let Some(after) = self.end_of_hole(index, at) {
+                    self.pad(index, at, after, seed);
                 } else {
                     let end = Header::new(FrameKind::END, 0, 0, 0).word(seed, at / 8, &[]);
                     self.map.store_u64(self.address(index, at).offset(), end);
@@ -587,13 +587,13 @@ impl Log {
         }
     }
 
-    /// A frame that says nothing, from `at` to `behind`.
+    /// A frame that says nothing, from `at` to `after`.
     #[expect(
         unsafe_code,
         reason = "the checksum is taken from the bytes as they stand in the log"
     )]
-    fn pad(&self, index: u32, at: u32, behind: u32, seed: u32) {
-        let len = (behind - at) as usize;
+    fn pad(&self, index: u32, at: u32, after: u32, seed: u32) {
+        let len = (after - at) as usize;
         let header = Header::pad(len);
         let offset = self.address(index, at).offset();
         if let Some(word) = header.long_word() {

@@ -154,9 +154,9 @@ fn pieces_of(bytes: &[u8]) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
     while rest.len() >= max {
-        let (piece, behind) = rest.split_at(max - NEXT as usize);
+        let (piece, after) = rest.split_at(max - NEXT as usize);
         pieces.push(piece);
-        rest = behind;
+        rest = after;
     }
     pieces.push(rest);
     pieces
@@ -224,8 +224,8 @@ impl Read {
             };
             self.next = None;
             if extent.len == PIECE_MAX {
-                let behind = piece.split_off(piece.len() - NEXT as usize);
-                self.next = take(&behind);
+                let after = piece.split_off(piece.len() - NEXT as usize);
+                self.next = take(&after);
             }
             self.bytes.append(&mut piece);
         }

@@ -10,7 +10,7 @@ use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header, INNER, NoFrame};
 
-/// Places behind a hole that are looked into for a damaged frame: each costs the time to sum 128 KiB some hundred times.
+/// Places after a hole that are looked into for a damaged frame: each costs the time to sum 128 KiB some hundred times.
 const LOOKED_INTO_MAX: usize = 64;
 
 /// Why a walk stopped.
@@ -118,11 +118,11 @@ impl Log {
                 let is_sure = known.is_corrected && !known.is_cut || from + known.len < at;
                 is_sure.then_some(known.len)
             });
-            let behind = len.map(|len| from + len);
-            let Some(next) = behind.or_else(|| self.resume_after(index, from)) else {
+            let after = len.map(|len| from + len);
+            let Some(next) = after.or_else(|| self.resume_after(index, from)) else {
                 return false;
             };
-            if behind == Some(at) {
+            if after == Some(at) {
                 return true;
             }
             from = next;
@@ -130,7 +130,7 @@ impl Log {
         false
     }
 
-    /// The first frame behind a hole at `at` in segment `index`.
+    /// The first frame after a hole at `at` in segment `index`.
     pub fn resume_after(&self, index: u32, at: u32) -> Option<u32> {
         let (_, room) = self.segments.seed(index)?;
         if room > self.geometry.segment_size() {
@@ -140,8 +140,8 @@ impl Log {
         Finder::of(self, index)?.first_within(u64::from(at) + 8..room)
     }
 
-    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at those that are damaged, lead up to it, and
-    /// are known; also at such a one behind which nothing stands any more. `None`: neither is there. What is damaged and not known
+    /// Where a hole at `at` ends: at the first frame after it that verifies, or before that at those that are damaged, lead up to it, and
+    /// are known; also at such a one after which nothing stands any more. `None`: neither is there. What is damaged and not known
     /// cannot be distinguished from what a thread that died had written.
     pub(super) fn end_of_hole(&self, index: u32, at: u32) -> Option<u32> {
         let (_, room) = self.segments.seed(index)?;
@@ -166,7 +166,7 @@ impl Log {
         found
     }
 
-    /// The last place behind `at` and before these ends where a frame stands that is damaged and known, and ends with one of them; so
+    /// The last place after `at` and before these ends where a frame stands that is damaged and known, and ends with one of them; so
     /// many places are looked into.
     fn leading_to(
         &self,
@@ -186,7 +186,7 @@ impl Log {
         })
     }
 
-    /// Where the last word stands that is not zero, from `at` on in a segment of so much room: behind it.
+    /// Where the last word stands that is not zero, from `at` on in a segment of so much room: after it.
     fn end_of_bytes(&self, index: u32, at: u32, room: u32) -> u32 {
         let is_set = |from: &u32| self.map.load_u64(self.address(index, *from).offset()) != 0;
         let last = (at..room).step_by(8).rev().find(is_set);

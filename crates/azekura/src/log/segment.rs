@@ -47,7 +47,7 @@ impl Geometry {
         1 << self.shift
     }
 
-    /// Whether a segment of the log takes the room of so many: an offset in it, also the one behind it, is 32 bits.
+    /// Whether a segment of the log takes the room of so many: an offset in it, also the one after it, is 32 bits.
     pub fn is_room(self, units: u32) -> bool {
         u64::from(units) <= u64::from(u32::MAX) >> self.shift
     }
@@ -96,8 +96,8 @@ impl Geometry {
     }
 }
 
-/// In the table, the mark of a unit behind the first of its segment; below it stands how far.
-const BEHIND: u64 = 1 << 63;
+/// In the table, the mark of a unit after the first of its segment; below it stands how far.
+const FOLLOWING: u64 = 1 << 63;
 
 /// An alarm: an earlier write or sync failed, nothing more is accepted. Never settled.
 pub(super) const POISONED: u8 = 1;
@@ -128,7 +128,7 @@ pub struct Segment {
     pub sequence: u64,
     /// Bytes in it that are known to be dead.
     pub dead: u64,
-    /// Of these, bytes behind its last frame, which a copy of its live frames may waste again.
+    /// Of these, bytes after its last frame, which a copy of its live frames may waste again.
     pub waste: u64,
 }
 
@@ -208,7 +208,7 @@ pub struct Segments {
     geometry: Geometry,
     /// Segments that have addresses.
     limit: u32,
-    /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes and wasted words.
+    /// Two words per segment: seed and units (0: not the log's; or `FOLLOWING`), dead bytes and wasted words.
     table: Arc<Map>,
     space: Mutex<Free>,
     /// Why updates cannot go the short way. Relaxed: who is late to see one meets it where it takes room.
@@ -331,7 +331,7 @@ impl Segments {
         }
         let word = self.table.load_u64(u64::from(index) * 16);
         let units = word >> 32;
-        (word < BEHIND && units != 0).then(|| (word as u32, units << self.geometry.shift))
+        (word < FOLLOWING && units != 0).then(|| (word as u32, units << self.geometry.shift))
     }
 
     /// The seed of segment `index` if it takes one unit.
@@ -351,12 +351,12 @@ impl Segments {
     pub fn place(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {
         match self.seed(index) {
             Some((seed, room)) => Some((seed, room, at)),
-            None => self.place_behind(index, at),
+            None => self.place_after(index, at),
         }
     }
 
     #[cold]
-    fn place_behind(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {
+    fn place_after(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {
         let first = self.first_of(index);
         let (seed, room) = self.seed(first)?;
         let at = (u64::from(index - first) << self.geometry.shift) + u64::from(at);
@@ -370,7 +370,7 @@ impl Segments {
             return index;
         }
         let word = self.table.load_u64(u64::from(index) * 16);
-        if word < BEHIND {
+        if word < FOLLOWING {
             index
         } else {
             index - word as u32
@@ -401,12 +401,12 @@ impl Segments {
         dead.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Counts `len` bytes behind the last frame of segment `index` as dead.
+    /// Counts `len` bytes after the last frame of segment `index` as dead.
     pub(super) fn waste(&self, index: u32, len: u64) {
         self.mark_dead(index, len | (len / 8) << DEAD_BITS);
     }
 
-    /// Counts `len` of the bytes behind the last frame, a multiple of 8, as ones that cleaning gives back.
+    /// Counts `len` of the bytes after the last frame, a multiple of 8, as ones that cleaning gives back.
     pub(super) fn regain(&self, index: u32, len: u64) {
         if index < self.limit {
             let wasted = (len / 8) << DEAD_BITS;
@@ -469,13 +469,13 @@ impl Segments {
         } else {
             0
         };
-        for behind in 1..units {
+        for after in 1..units {
             let word = if usage == Use::Log {
-                BEHIND | u64::from(behind)
+                FOLLOWING | u64::from(after)
             } else {
                 0
             };
-            self.table.store_u64(u64::from(index + behind) * 16, word);
+            self.table.store_u64(u64::from(index + after) * 16, word);
         }
         self.table.store_u64(u64::from(index) * 16, word);
     }
@@ -485,7 +485,7 @@ impl Segments {
         self.space().free.total = total;
     }
 
-    /// After all segments in use are adopted: what lies between them is free; of what lies behind them the reserve is
+    /// After all segments in use are adopted: what lies between them is free; of what lies after them the reserve is
     /// kept, if a full store left one, and the rest is cut off. A free range that has no room on the device (a
     /// copy has holes there) is given it, so that a full device is an error now and not a signal later.
     pub fn finish_adoption(&self) -> Result<()> {
@@ -509,8 +509,8 @@ impl Segments {
             }
             at = index + units;
         }
-        let behind = self.storage.size()?.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
-        let kept = (behind as u32).min(at + space.left_by(AllocationClass::Growth));
+        let after = self.storage.size()?.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
+        let kept = (after as u32).min(at + space.left_by(AllocationClass::Growth));
         if kept > at {
             match allocate(at, kept) {
                 Ok(()) => {

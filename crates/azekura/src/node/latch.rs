@@ -4,7 +4,7 @@
 //! wait: a moment by looking again, then parked like one who wants the lock, so no thread spins without bound. Who holds
 //! the lock and changes nothing disturbs no reader.
 //!
-//! Orderings: the holder's stores lie between a release fence behind the odd version and a release store of the even
+//! Orderings: the holder's stores lie between a release fence after the odd version and a release store of the even
 //! one; the reader's loads between an acquire load of the version and an acquire fence before the second. So who reads
 //! any store of a change sees a version that is not the first. It does not know what it guards.
 

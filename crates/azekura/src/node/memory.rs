@@ -65,10 +65,10 @@ impl Memory<'_> {
         let (mask, value) = (mask(len), value & mask(len));
         self.set_word(word, self.word(word) & !(mask << shift) | value << shift);
         if shift + len * 8 > 64 {
-            let behind = 64 - shift;
+            let after = 64 - shift;
             self.set_word(
                 word + 1,
-                self.word(word + 1) & !(mask >> behind) | value >> behind,
+                self.word(word + 1) & !(mask >> after) | value >> after,
             );
         }
     }
@@ -133,7 +133,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Moves `count` words from behind `to` to it.
+    /// Moves `count` words from after `to` to it.
     #[inline(always)]
     pub(super) fn shift_down(self, to: usize, count: usize) {
         let Some(words) = self.0.get(to..=to + count) else {

@@ -1,4 +1,4 @@
-//! Nodes of a B+ tree in a piece of memory: sorted slots in front, keys and values behind.
+//! Nodes of a B+ tree in a piece of memory: sorted slots in front, keys and values after.
 //!
 //! Promises: functions of a node's memory alone, without allocation and without `unsafe`. Reading is total: whatever the
 //! bytes say, a reader gets some answer, stays within the memory and comes to an end; so it may read while somebody
@@ -29,9 +29,9 @@
 //!
 //! | bits of a slot | meaning |
 //! |---|---|
-//! | 32, the upper | the first four bytes of the key behind the common ones, zeros if it ends before; lexical order only |
+//! | 32, the upper | the first four bytes of the key after the common ones, zeros if it ends before; lexical order only |
 //! | 14 | where the item begins |
-//! | 9 | length of the key behind the common bytes |
+//! | 9 | length of the key after the common bytes |
 //! | 9 | length of the value; 511: it stands outside, and the item has eight bytes that tell where |
 //!
 //! An item is the rest of the key, then the value. So a search compares numbers, and looks at an item only where the

@@ -55,7 +55,7 @@ impl<'m> Node<'m> {
         if first >= count {
             return (first, false);
         }
-        // Ascending keys come behind the last, again and again.
+        // Ascending keys come after the last, again and again.
         let last = self.slot(count - 1);
         if head >= last.head() && (head > last.head() || self.compare(last, suffix).is_lt()) {
             return (count, false);
@@ -87,8 +87,8 @@ impl<'m> Node<'m> {
     /// Among entries with this head.
     fn find_alike(self, mut low: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
         // No item begins where the low bits of this slot say.
-        let behind = u64::from(head) << 32 | u64::from(u32::MAX);
-        let mut high = self.heads_below(behind, low, count);
+        let after = u64::from(head) << 32 | u64::from(u32::MAX);
+        let mut high = self.heads_below(after, low, count);
         while low < high {
             let middle = usize::midpoint(low, high);
             match self.compare(self.slot(middle), suffix) {

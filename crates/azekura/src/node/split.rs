@@ -117,7 +117,7 @@ impl Node<'_> {
         self.append(right, 0..right.count());
     }
 
-    /// Puts entries of another node behind the last.
+    /// Puts entries of another node after the last.
     fn append(self, from: Node<'_>, range: Range<usize>) {
         let mut key = Key::default();
         let is_alike = self.prefix_len() == from.prefix_len();

@@ -221,7 +221,7 @@ fn writes_and_reads_of_an_object_keep_their_order_and_are_not_in_flight_at_once(
     assert_eq!(name, "other");
     assert!(queue.pop(at(0)).is_none());
     queue.done(at(0), write_1, Duration::ZERO, false);
-    // Reads go together; read 1 is in the way of an immediate one, behind the write.
+    // Reads go together; read 1 is in the way of an immediate one, after the write.
     let (first, one) = run(&mut queue, at(0)).unwrap();
     let (second, two) = run(&mut queue, at(0)).unwrap();
     assert_eq!((one, two), ("read 1", "read 2"));
@@ -334,7 +334,7 @@ fn late_requests_are_done_unless_late_ones_fail() {
 }
 
 #[test]
-fn a_late_request_leaves_those_behind_it_where_they_are() {
+fn a_late_request_leaves_those_after_it_where_they_are() {
     let mut queue = queue(|options| options.fail_late = true);
     queue.push(at(0), write(7), "flies").unwrap();
     let (flies, _) = run(&mut queue, at(0)).unwrap();
@@ -343,7 +343,7 @@ fn a_late_request_leaves_those_behind_it_where_they_are() {
         ..write(7)
     };
     queue.push(at(0), dated, "late").unwrap();
-    queue.push(at(0), write(7), "behind it").unwrap();
+    queue.push(at(0), write(7), "after it").unwrap();
     // It fails though it waits for another, and who waits for it waits on.
     assert!(matches!(
         queue.pop(at(2000)),
@@ -354,7 +354,7 @@ fn a_late_request_leaves_those_behind_it_where_they_are() {
     queue.push(at(2000), write(7), "comes now").unwrap();
     assert!(queue.pop(at(2000)).is_none());
     queue.done(at(2000), flies, Duration::ZERO, false);
-    assert_eq!(drain(&mut queue, at(2000)), ["behind it", "comes now"]);
+    assert_eq!(drain(&mut queue, at(2000)), ["after it", "comes now"]);
     assert!(queue.conflicts.is_empty());
 }
 
@@ -375,7 +375,7 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
         (at_once(3, dated), "dated"),
         (ask(4, 0, dated), "late"),
         (write(8), "a write"),
-        (at_once(8, Deadline::Immediate), "behind a write"),
+        (at_once(8, Deadline::Immediate), "after a write"),
     ] {
         queue.push(at(0), ask, name).unwrap();
     }
@@ -397,7 +397,7 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
     let freed = Some((None, "behind what flies"));
     assert_eq!(pop(&mut queue, at(1001)), freed);
     assert_eq!(pop(&mut queue, at(1001)), None);
-    let left = ["a write", "needs it", "behind a write"];
+    let left = ["a write", "needs it", "after a write"];
     let mut gone = drain(&mut queue, at(1001));
     gone.sort_unstable();
     let mut wanted = left.to_vec();

@@ -1,4 +1,4 @@
-//! Bookmarks of engines that scan in the order of a hash: the hash and the key at which to go on, or behind which.
+//! Bookmarks of engines that scan in the order of a hash: the hash and the key at which to go on, or after which.
 //!
 //! Bookmarks sort as bytes in scan order. Bytes from outside are checked here; whether the key belongs to the hash is
 //! not: one that does not is still a place. What the hash is, and how long it stays the same, is the engine's.
@@ -6,7 +6,7 @@
 //! | bytes of a bookmark | meaning |
 //! |---|---|
 //! | 8, big-endian | the hash |
-//! | 1 | 0: at the key, 1: behind it |
+//! | 1 | 0: at the key, 1: after it |
 //! | .. | the key |
 
 use std::cmp::Ordering;
@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result, quote};
 pub(super) struct Start<'b> {
     pub(super) hash: u64,
     pub(super) key: &'b [u8],
-    pub(super) behind: bool,
+    pub(super) after: bool,
 }
 
 impl<'b> Start<'b> {
@@ -28,14 +28,14 @@ impl<'b> Start<'b> {
         Self {
             hash,
             key,
-            behind: false,
+            after: false,
         }
     }
 
-    /// The place just behind `key`.
-    pub(super) fn behind(hash: u64, key: &'b [u8]) -> Self {
+    /// The place just after `key`.
+    pub(super) fn after(hash: u64, key: &'b [u8]) -> Self {
         Self {
-            behind: true,
+            after: true,
             ..Self::at(hash, key)
         }
     }
@@ -51,17 +51,17 @@ impl<'b> Start<'b> {
         };
         let bytes = bookmark.as_bytes();
         let parts = bytes.split_first_chunk::<8>().and_then(|(hash, rest)| {
-            let (behind, key) = rest.split_first()?;
-            (*behind <= 1).then_some((hash, *behind == 1, key))
+            let (after, key) = rest.split_first()?;
+            (*after <= 1).then_some((hash, *after == 1, key))
         });
-        let (hash, behind, key) = parts.ok_or_else(|| {
+        let (hash, after, key) = parts.ok_or_else(|| {
             Error::new(Kind::Invalid, "not a bookmark of a store in hash order")
                 .found(quote(bytes), "8 bytes of hash, 0 or 1, and a key")
         })?;
         Ok(Self {
             hash: u64::from_be_bytes(*hash),
             key,
-            behind,
+            after,
         })
     }
 
@@ -80,7 +80,7 @@ impl<'b> Start<'b> {
         reason = "bookmarks sort as bytes in scan order"
     )]
     fn head(&self) -> [u8; 9] {
-        let mut head = [u8::from(self.behind); 9];
+        let mut head = [u8::from(self.after); 9];
         head[..8].copy_from_slice(&self.hash.to_be_bytes());
         head
     }
@@ -89,7 +89,7 @@ impl<'b> Start<'b> {
     pub(super) fn admits(&self, hash: u64, key: &[u8]) -> bool {
         match (hash, key).cmp(&(self.hash, self.key)) {
             Ordering::Less => false,
-            Ordering::Equal => !self.behind,
+            Ordering::Equal => !self.after,
             Ordering::Greater => true,
         }
     }
@@ -104,7 +104,7 @@ mod tests {
         let places = [
             Start::at(0, b""),
             Start::at(7, b"a"),
-            Start::behind(7, b"a"),
+            Start::after(7, b"a"),
             Start::at(256, b""),
         ];
         let bookmarks: Vec<Bookmark> = places.iter().map(|at| at.bookmark().unwrap()).collect();

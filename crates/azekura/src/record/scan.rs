@@ -1,7 +1,7 @@
 //! Scanning what an index points to: all records in the order of their hashes.
 //!
 //! Since growth keeps the order of hashes, a bookmark stays good for as long as the store lives. The entries of
-//! one chunk are taken one after the other; what is put behind it later is seen, what was put before it is not, and
+//! one chunk are taken one after the other; what is put after it later is seen, what was put before it is not, and
 //! what was there all along is seen once. A record that is removed and put again meanwhile may stand in a slot that was
 //! taken and in one that is still to come: it is seen once, too. It does not know how a record is found at its place.
 
@@ -22,9 +22,9 @@ pub(super) fn bookmark(hash: Hash, key: &[u8]) -> Bookmark {
     Start::at(hash.0, key).bookmark_at_any_rate()
 }
 
-/// The place just behind `key`.
-pub(super) fn behind(hash: Hash, key: &[u8]) -> Bookmark {
-    Start::behind(hash.0, key).bookmark_at_any_rate()
+/// The place just after `key`.
+pub(super) fn after(hash: Hash, key: &[u8]) -> Bookmark {
+    Start::after(hash.0, key).bookmark_at_any_rate()
 }
 
 /// Is lent a record: key and value.
@@ -72,7 +72,7 @@ impl Scan<'_> {
                 let lent = (self.lend)(*place, &mut |key, value| {
                     let hash = Hash::of_key(key, self.secrets);
                     if start.admits(hash.0, key) && visit(key, value).is_break() {
-                        stopped = Some(Start::behind(hash.0, key).bookmark()?);
+                        stopped = Some(Start::after(hash.0, key).bookmark()?);
                     }
                     Ok(())
                 });

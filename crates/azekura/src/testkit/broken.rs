@@ -61,7 +61,7 @@ pub enum Bug {
     ScanRepeats,
     /// A scan goes on after the visitor broke.
     ScanGoesOn,
-    /// A bookmark at a key leads behind it.
+    /// A bookmark at a key leads after it.
     BookmarkBehind,
     /// A scan from a bookmark shows nothing.
     BookmarkForgotten,

@@ -391,7 +391,7 @@ impl Reader for ModelDb {
                 return Ok(None);
             };
             let flow = visit(&key, &value);
-            // No key lies between a key and itself with a zero behind it.
+            // No key lies between a key and itself with a zero after it.
             next = key;
             next.push(0);
             if flow.is_break() {

@@ -235,7 +235,7 @@ pub trait Verbs: Reader {
         value
     }
 
-    /// Puts `value` behind the present value, `delimiter` between them; alone if there is none.
+    /// Puts `value` after the present value, `delimiter` between them; alone if there is none.
     fn append(&self, key: &[u8], value: &[u8], delimiter: &[u8]) -> Result<()>
     where
         Self: Engine,

@@ -47,7 +47,7 @@ fn put_new_replace_and_swap_differ_by_presence() {
 }
 
 #[test]
-fn append_delimits_only_behind_a_present_record() {
+fn append_delimits_only_after_a_present_record() {
     let db = ModelDb::new();
     db.append_many(&[(b"k", b"a"), (b"k", b"b"), (b"", b"c")], b"::")
         .unwrap();

@@ -30,7 +30,7 @@
 //! that needed them first. When the process exits, steps are cut off, as by a crash. The child of a `fork` has no threads:
 //! stores are not usable there.
 //!
-//! Under schedule exploration (`explore`) each task has a thread of its own, which is a thread of the schedule, behind the same
+//! Under schedule exploration (`explore`) each task has a thread of its own, which is a thread of the schedule, after the same
 //! interface: the schedule decides what the pool would.
 //!
 //! It does not know what the work is.

@@ -37,7 +37,7 @@ struct Event {
     saw: Saw,
 }
 
-/// Makes `now` the version behind an event; whether it can come next.
+/// Makes `now` the version after an event; whether it can come next.
 fn step(now: &mut Option<u64>, saw: Saw) -> bool {
     match saw {
         Saw::Got(found) => return found == *now,
@@ -391,7 +391,7 @@ fn is_after(store: &Store, thread: u64, count: u64) -> bool {
     })
 }
 
-/// Kills a child behind `least` acknowledgements; how many each thread made.
+/// Kills a child after `least` acknowledgements; how many each thread made.
 fn kill(file: &Path, first: &[u64], least: usize) -> Vec<u64> {
     let text: Vec<String> = first.iter().map(u64::to_string).collect();
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -379,7 +379,7 @@ fn d10_nothing_is_acknowledged_before_its_flush() {
     }
 }
 
-/// D11: the file was cut short behind the store's back.
+/// D11: the file was cut short after the store's back.
 /// A read that gave fewer bytes was taken for a whole one.
 /// The value was what happened to be in memory.
 #[test]
@@ -517,7 +517,7 @@ fn a_synced_batch_stays_when_the_room_of_an_object_replaced_since_is_used_again(
     demand(states, 920, "states of a synced batch, and room used again");
 }
 
-/// A storage that has something done behind its next sync, before that returns.
+/// A storage that has something done after its next sync, before that returns.
 struct BehindSync {
     below: Arc<dyn Storage>,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -672,7 +672,7 @@ fn removals_find_room_however_long_nobody_syncs() {
     store.close().unwrap();
 }
 
-/// Each kind of change takes a durability of its own, and keeps it: what asks for the device survives any cut behind it, and
+/// Each kind of change takes a durability of its own, and keeps it: what asks for the device survives any cut after it, and
 /// what does not makes no sync.
 #[test]
 fn every_change_takes_a_durability_of_its_own() {

@@ -388,9 +388,9 @@ fn names_its_place_once(report: &CheckReport) {
         let place = format!("at memory offset {offset:#x}");
         let what = &finding.what;
         assert_eq!(what.matches("offset").count(), 1, "{what}");
-        let (_, behind) = what.split_once(&place).unwrap_or_else(|| panic!("{what}"));
+        let (_, after) = what.split_once(&place).unwrap_or_else(|| panic!("{what}"));
         assert!(
-            !behind.starts_with(|c: char| c.is_ascii_hexdigit()),
+            !after.starts_with(|c: char| c.is_ascii_hexdigit()),
             "{what}"
         );
     }

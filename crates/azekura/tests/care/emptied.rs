@@ -112,7 +112,7 @@ impl Shape {
 }
 
 /// Three causes were found so. Parts of a checkpoint were longer than the segments of a small journal, and the room that is kept
-/// for them was in pieces. A checkpoint left behind what it had just written anew, and took for full what was half empty by
+/// for them was in pieces. A checkpoint did not free what it had just written anew, and took for full what was half empty by
 /// then. Where only packs were written, extents were recorded for ever that no recovery needs to scan.
 #[test]
 fn removals_are_never_refused() {

@@ -243,7 +243,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
         }
         assert_eq!(Super::decode(&bytes), Some(lost));
     }
-    // Out of order, empty, or behind the journal's end.
+    // Out of order, empty, or after the journal's end.
     for (start, end) in [(0x4200, 0x4400), (0x6000, 0x6000), (0x13e00, 0x14001)] {
         let lost = Super {
             lost: vec![0x5000..0x6000, start..end],

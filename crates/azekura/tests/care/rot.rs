@@ -476,7 +476,7 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
 
 /// A journal that was closed ends where its close says: what follows that was never appended.
 #[test]
-fn what_stands_behind_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
+fn what_stands_after_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
     let (mut random, mut tried) = (Random::new(round_seed()), 0);
     for round in 0..8 {
         let (memory, store) = store_with(&options());

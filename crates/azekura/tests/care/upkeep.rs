@@ -153,7 +153,7 @@ fn the_journal_shows_what_was_changed_since_the_checkpoint() {
     assert_eq!(shown, 1);
     store.checkpoint().unwrap();
     store
-        .journal(&mut |_, record| panic!("{record:?} is behind the checkpoint"))
+        .journal(&mut |_, record| panic!("{record:?} is after the checkpoint"))
         .unwrap();
 }
 
@@ -414,7 +414,7 @@ fn a_label_that_is_gone_is_written_again_if_an_object_vouches_for_the_device() {
     put_back(&as_journal, &journal);
     put_back(&as_data, &data);
 
-    // Somebody else's: zeros where a label would be, and more behind; or something else there.
+    // Somebody else's: zeros where a label would be, and more after; or something else there.
     let (stranger, other) = (device(1 << 20), device(1 << 20));
     stranger.write_at(64 << 10, b"_BHRfS_M").unwrap();
     other.write_at(4096, b"something else").unwrap();

@@ -96,7 +96,7 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
 }
 
 /// Where the log goes on after a checkpoint nothing may stand yet: whether that is its end is asked of what stands right before it,
-/// which one wrong bit leaves whole, and which is found behind what is damaged earlier in the segment.
+/// which one wrong bit leaves whole, and which is found after what is damaged earlier in the segment.
 #[test]
 fn wrong_bits_before_a_checkpoint_at_the_end_cost_the_record_that_stands_there() {
     let (mut made, memory, db) = Made::begin(0, of_segments(16 << 10));
@@ -257,7 +257,7 @@ fn damage_within_long_values_costs_their_records() {
         if is_synced {
             db.sync(azekura::Durability::Power).expect("a sync");
         }
-        // A checkpoint that came by itself may stand behind them: then no older value counts.
+        // A checkpoint that came by itself may stand after them: then no older value counts.
         let is_past = before == replay_from(&db);
         made.bytes = memory.to_vec();
         drop(db);

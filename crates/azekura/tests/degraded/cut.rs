@@ -1,4 +1,4 @@
-//! Files that were cut off at any length, and closed files behind whose end something stands: what is left is given, what is
+//! Files that were cut off at any length, and closed files after whose end something stands: what is left is given, what is
 //! gone is an error, and what was never the file's does not matter. An opening that refuses changes makes none.
 //! Damage within a file is elsewhere.
 
@@ -30,7 +30,7 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
         let segment = made.options.segment_size;
         let drawn = HEAD + random.below(size - HEAD);
         let whole = HEAD + random.below((size - HEAD) / segment) * segment;
-        // Where frames may begin, among the last ones: the log's words behind the cut read as zeros.
+        // Where frames may begin, among the last ones: the log's words after the cut read as zeros.
         let between = made.end - 8 * random.below(((made.end - HEAD) / 8).clamp(1, 256));
         let near = made.end - 8 * (1 + random.below(16)).min((made.end - HEAD) / 8);
         for len in [
@@ -99,12 +99,12 @@ impl Stray {
         let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
         let (log, end) = (db.log(), db.log().end());
         let first = log.geometry().offset_of(end.segment());
-        let behind = end.offset().map_or(segment_end(first, &options), |offset| {
+        let after = end.offset().map_or(segment_end(first, &options), |offset| {
             first + u64::from(offset)
         });
         db.close().expect("it closes");
-        let room = segment_end(first, &options) - behind;
-        let from = behind + random.below(room.max(8)) / 8 * 8 * random.below(2);
+        let room = segment_end(first, &options) - after;
+        let from = after + random.below(room.max(8)) / 8 * 8 * random.below(2);
         let len =
             8 + random.below((segment_end(first, &options).saturating_sub(from)).max(8) / 8) * 8;
         let stray = match random.below(3) {
@@ -117,7 +117,7 @@ impl Stray {
         }
         memory.write_at(from, &stray).expect("stray bytes");
         let what = format!(
-            "seed {seed}, {} bytes at {from}, the end at {behind}",
+            "seed {seed}, {} bytes at {from}, the end at {after}",
             stray.len()
         );
         Some(Self {
@@ -130,7 +130,7 @@ impl Stray {
 }
 
 #[test]
-fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
+fn what_stands_after_the_end_of_a_closed_file_costs_nothing() {
     let mut cases = 0;
     for file in 0..third(60) {
         let seed = 0x9a5 + round_seed() + file;
@@ -162,7 +162,7 @@ fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
     demand(
         cases,
         third(60) / 2,
-        "closed files with stray bytes behind their end",
+        "closed files with stray bytes after their end",
     );
 }
 
@@ -218,7 +218,7 @@ impl Over for Mapped {
     }
 }
 
-/// Each read that failed opened the file again, where what stands behind the log's end is damage.
+/// Each read that failed opened the file again, where what stands after the log's end is damage.
 #[test]
 fn a_reader_opens_a_damaged_file_once() {
     let (mut cases, mut failing) = (0, 0);

@@ -60,7 +60,7 @@ fn a_blanked_end_of_one_bit_is_not_one_wrong_bit() {
             for key in [b"counter1", b"counter2", b"counter3"] {
                 store.put(key, &7u64.to_le_bytes());
             }
-            // Frames of 24 bytes, until one has its value behind a sector's end.
+            // Frames of 24 bytes, until one has its value after a sector's end.
             let mut n = 0u64;
             while !(store.end() + 16).is_multiple_of(512) {
                 n += 1;
@@ -131,7 +131,7 @@ fn a_reader_beside_a_writer_in_doubt_doubts_too() {
     }
 }
 
-/// Behind a hole two records, each with one wrong bit.
+/// After a hole two records, each with one wrong bit.
 #[test]
 fn a_hole_takes_none_of_two_damaged_records() {
     for is_followed in [false, true] {
@@ -174,12 +174,12 @@ fn damage_end(bytes: &mut [u8], at: usize, way: u32) {
     }
 }
 
-/// A recovery after a power cut ended the log within a segment, behind which frames stood that it dropped. Then that end is
+/// A recovery after a power cut ended the log within a segment, after which frames stood that it dropped. Then that end is
 /// damaged.
 #[test]
 fn what_a_recovery_dropped_does_not_come_back() {
     for way in 0..WAYS {
-        // The last is rolled into the next segment before the power went: its own end frame stands behind what was dropped.
+        // The last is rolled into the next segment before the power went: its own end frame stands after what was dropped.
         for (is_synced, is_rolled) in [(false, false), (true, false), (true, true)] {
             let mut store = Putting::new(0, if is_rolled { 16 << 10 } else { 1 << 20 });
             store.put(b"put", b"kept");
@@ -248,9 +248,9 @@ fn a_repair_does_not_remove_by_half_of_a_batch() {
     assert!(to.is_some() || is_named, "{report:?}");
 }
 
-/// The end of a synced log is blank, and one bit stands behind it: the file opens as it does without that bit.
+/// The end of a synced log is blank, and one bit stands after it: the file opens as it does without that bit.
 #[test]
-fn a_bit_behind_a_blank_end_that_was_synced_does_not_keep_the_file_from_being_opened() {
+fn a_bit_after_a_blank_end_that_was_synced_does_not_keep_the_file_from_being_opened() {
     for is_bit in [false, true] {
         let mut store = Putting::new(0, 1 << 20);
         for key in 0..64u64 {

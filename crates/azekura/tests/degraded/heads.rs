@@ -1,4 +1,4 @@
-//! What the sum of a long frame's head proves, and what it must not be taken to prove: nothing of what stands behind the frame, nothing
+//! What the sum of a long frame's head proves, and what it must not be taken to prove: nothing of what stands after the frame, nothing
 //! of a batch that was never written whole. Also damage that passes for one wrong bit elsewhere, and bytes made to cost time or stack.
 //!
 //! Found by an attack on the design; each of the first tests once gave a wrong answer without an error.
@@ -53,7 +53,7 @@ impl Putting {
     }
 }
 
-/// Where a long value is, and from where to where it is blanked together with what stands behind it.
+/// Where a long value is, and from where to where it is blanked together with what stands after it.
 fn blanked(is_before: bool, is_followed: bool) -> (Made, Vec<u8>) {
     let mut store = Putting::new(0, 1 << 20);
     for key in [b"r1", b"r2", b"r3"] {
@@ -63,7 +63,7 @@ fn blanked(is_before: bool, is_followed: bool) -> (Made, Vec<u8>) {
     if is_before {
         store.db.checkpoint().expect("a checkpoint");
     }
-    let behind = store.end();
+    let after = store.end();
     store.put(b"r1", b"new");
     store.put(b"r2", b"new");
     store.put(b"fresh", b"first");
@@ -73,7 +73,7 @@ fn blanked(is_before: bool, is_followed: bool) -> (Made, Vec<u8>) {
     }
     let made = store.killed();
     let mut bytes = made.bytes.clone();
-    bytes[behind - 3000..until].fill(0);
+    bytes[after - 3000..until].fill(0);
     (made, bytes)
 }
 
@@ -108,13 +108,13 @@ fn a_reader_beside_a_writer_does_not_believe_it_either() {
     let mut store = Putting::new(0, 1 << 20);
     store.put(b"r1", b"old");
     store.put(b"long", &Random::new(3).bytes(70_000));
-    let behind = store.end();
+    let after = store.end();
     store.put(b"r1", b"new");
     store.put(b"fresh", b"new");
-    let zeros = vec![0; store.end() - behind + 3000];
+    let zeros = vec![0; store.end() - after + 3000];
     let storage = Arc::clone(&store.memory);
     storage
-        .write_at(behind as u64 - 3000, &zeros)
+        .write_at(after as u64 - 3000, &zeros)
         .expect("it is blanked");
     let reader = HashReader::open_on(storage).expect("it opens");
     assert!(reader.get(b"r1").is_err() && reader.get(b"fresh").is_err());
@@ -198,9 +198,9 @@ fn damage_of_a_value_that_passes_for_a_bit_of_its_key_is_not_of_another_key() {
     assert_eq!(cost.failed.into_iter().collect::<Vec<_>>(), [key.to_vec()]);
 }
 
-/// A thread died before it published, and the record of `len` bytes behind its hole is damaged: the bit of its frame, or of its value.
+/// A thread died before it published, and the record of `len` bytes after its hole is damaged: the bit of its frame, or of its value.
 /// What follows it: a record, nothing, or, where it ends with its segment, the next one.
-fn behind_a_hole(len: usize, bit: Option<usize>, is_followed: bool) -> (Made, Vec<u8>) {
+fn after_a_hole(len: usize, bit: Option<usize>, is_followed: bool) -> (Made, Vec<u8>) {
     let mut store = Putting::new(0, if len > 60_000 { 1 << 20 } else { 64 << 10 });
     store.put(b"record", b"older");
     let hole = store.end();
@@ -223,13 +223,13 @@ fn behind_a_hole(len: usize, bit: Option<usize>, is_followed: bool) -> (Made, Ve
 }
 
 /// Judges a file of which the record "record" is damaged, opened, and opened again after the next kill.
-fn judge_behind_a_hole(made: &Made, bytes: &[u8], what: &str) {
+fn judge_after_a_hole(made: &Made, bytes: &[u8], what: &str) {
     let cost = cost(made, what, bytes, None);
     assert!(
         cost.failed.contains(b"record".as_slice()),
         "{what}: {cost:?}"
     );
-    // The hole is filled when the file is opened, and what stands behind it stays.
+    // The hole is filled when the file is opened, and what stands after it stays.
     let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
     let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
     let _read_only = db.put(b"next", b"value");
@@ -244,26 +244,26 @@ fn judge_behind_a_hole(made: &Made, bytes: &[u8], what: &str) {
 }
 
 #[test]
-fn a_hole_does_not_take_a_damaged_record_behind_it() {
+fn a_hole_does_not_take_a_damaged_record_after_it() {
     // The longest one ends with its segment.
     let whole = (64 << 10) - 64 - 24 - 512 - 16;
     for len in [40, 3000, 70_000, whole] {
         for is_followed in [true, false] {
             let what = format!("{len} bytes, followed {is_followed}");
-            let (made, bytes) = behind_a_hole(len, None, is_followed);
-            judge_behind_a_hole(&made, &bytes, &what);
+            let (made, bytes) = after_a_hole(len, None, is_followed);
+            judge_after_a_hole(&made, &bytes, &what);
         }
     }
     // Each bit of the frame's first word.
     for bit in 0..64 {
-        let (made, bytes) = behind_a_hole(3000, Some(bit), true);
-        judge_behind_a_hole(&made, &bytes, &format!("bit {bit}"));
+        let (made, bytes) = after_a_hole(3000, Some(bit), true);
+        judge_after_a_hole(&made, &bytes, &format!("bit {bit}"));
     }
 }
 
 /// What blanked the end of the log, and what stood before it, left one bit.
 #[test]
-fn one_bit_behind_a_blanked_record_is_not_the_log_s_end() {
+fn one_bit_after_a_blanked_record_is_not_the_log_s_end() {
     for is_before in [true, false] {
         for bit in [None, Some(100)] {
             let mut store = Putting::new(0, 1 << 20);
@@ -272,14 +272,14 @@ fn one_bit_behind_a_blanked_record_is_not_the_log_s_end() {
             if is_before {
                 store.db.checkpoint().expect("a checkpoint");
             }
-            let behind = store.end();
+            let after = store.end();
             store.put(b"r1", b"new");
             store.put(b"fresh", b"first");
             let until = store.end();
             let begin = store.db.log().geometry().offset_of(0) as usize;
             let made = store.killed();
             let mut bytes = made.bytes.clone();
-            let from = if is_before { behind - 8 } else { begin };
+            let from = if is_before { after - 8 } else { begin };
             bytes[from..until].fill(0);
             if let Some(more) = bit {
                 bytes[until + more] = 1;
@@ -485,7 +485,7 @@ fn any_damage_of_files_of_long_records_is_an_error_or_costs_nothing() {
     );
 }
 
-/// Any pages that were written behind the last sync are on the device, and others are not. Then the machine is started again.
+/// Any pages that were written after the last sync are on the device, and others are not. Then the machine is started again.
 #[test]
 fn a_power_cut_among_long_records_leaves_a_state_of_the_history() {
     type State = BTreeMap<Key, Vec<u8>>;

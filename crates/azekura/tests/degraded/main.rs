@@ -13,7 +13,7 @@
 //! | `bits` | one wrong bit |
 //! | `regions` | ranges, slots of the superblock, parts that are cut off or overwritten |
 //! | `stands` | what a range may cost by what stands in it |
-//! | `cut` | files that are cut off, and bytes behind the end of a closed one |
+//! | `cut` | files that are cut off, and bytes past the end of a closed one |
 //! | `ends` | blank room, holes and end frames that are not to be believed |
 //! | `heads` | what a long frame's head must not be taken to explain |
 //! | `epochs` | headers and links of segments, in files that were killed, opened and killed again |

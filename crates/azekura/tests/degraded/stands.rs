@@ -6,8 +6,8 @@
 //! |---|---|
 //! | a frame | its record, if it is the newest of its key; a record that was removed after the checkpoint, if it was that then |
 //! | the image of a part of the index | the keys of the part |
-//! | a frame behind the checkpoint, or where the log goes on if it is not closed, or the frame right before that | all keys but those of records that stand after the first frame that can be read behind it, and what a *clear* came after |
-//! | the header of a segment behind the checkpoint | nothing; all keys if a recovery came since, or the header before it is lost, too: then it is unknown which segment follows |
+//! | a frame after the checkpoint, or where the log goes on if it is not closed, or the frame right before that | all keys but those of records that stand after the first frame that can be read after it, and what a *clear* came after |
+//! | the header of a segment after the checkpoint | nothing; all keys if a recovery came since, or the header before it is lost, too: then it is unknown which segment follows |
 //! | a piece of the root | of the parts that the pieces before it do not state, keys that were last written before what is consecutive history |
 //! | the rest | nothing |
 //!
@@ -132,7 +132,7 @@ impl<'m> Stands<'m> {
         let range = range.0..range.1;
         let last = self.superblock(&range);
         let start = last.start.position();
-        let (doubt, clear) = self.behind(&last, &range);
+        let (doubt, clear) = self.after(&last, &range);
         let newest = self.newest(ALL);
         let before = self.newest(start);
         let pieces = self.root(&last);
@@ -188,8 +188,8 @@ impl<'m> Stands<'m> {
         from..from + u64::from(FIRST_FRAME)
     }
 
-    /// Behind the checkpoint: before where the range puts all in doubt, and whether a *clear* that can be read stands there.
-    fn behind(&self, last: &Super, range: &Range<u64>) -> (Option<LogPosition>, bool) {
+    /// After the checkpoint: before where the range puts all in doubt, and whether a *clear* that can be read stands there.
+    fn after(&self, last: &Super, range: &Range<u64>) -> (Option<LogPosition>, bool) {
         let start = last.start;
         let geometry = self.db.log().geometry();
         let chain = self.segments.iter();
@@ -223,16 +223,16 @@ impl<'m> Stands<'m> {
                 false => {
                     let within = |stand: &&Stand| stand.at.sequence == of.sequence;
                     let end = self.frames.iter().rfind(within);
-                    // An end frame stands behind the last one, if there is room.
+                    // An end frame stands after the last one, if there is room.
                     end.map_or(size, |stand| (stand.bytes.end - begin + 8).min(size))
                 }
             };
             if from < to && meet(&(begin + from..begin + to), range) {
                 let goes_on = self.frames.iter().find(|stand| {
-                    let is_behind =
+                    let is_after =
                         stand.at.sequence > of.sequence || stand.bytes.start >= range.end;
                     let starts = stand.at.sequence >= of.sequence && stand.is_top;
-                    starts && is_behind && !meet(&stand.bytes, range)
+                    starts && is_after && !meet(&stand.bytes, range)
                 });
                 doubt = doubt.max(Some(goes_on.map_or(ALL, |stand| stand.at)));
             }

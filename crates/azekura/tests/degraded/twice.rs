@@ -47,7 +47,7 @@ fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
                 store.put(&[key], b"older");
             }
             fill(&mut store, 3);
-            // One newest value in each of the last two, behind the first sector.
+            // One newest value in each of the last two, after the first sector.
             store.put(&[0], b"in the last but one");
             fill(&mut store, 4);
             store.put(b"filler", &[9; 1000]);
@@ -63,7 +63,7 @@ fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
             }
             let what = format!("{lost} segments, synced {is_synced}");
             judge_all(&made, &what, &bytes);
-            // What stands behind those sectors is read, and repaired.
+            // What stands after those sectors is read, and repaired.
             let place = Repairs::new();
             place.repair(&bytes);
             let db = HashDb::open(&place.target, &made.options).expect("it opens");
@@ -78,7 +78,7 @@ fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
 
 /// Two headers are lost, that of the last segment, too, which has one large value.
 #[test]
-fn a_large_value_behind_two_lost_headers_is_found() {
+fn a_large_value_after_two_lost_headers_is_found() {
     let mut store = Putting::new(0, 16 << 10);
     store.put(b"large", b"older");
     fill(&mut store, 1);
@@ -111,7 +111,7 @@ fn a_repair_doubts_what_may_have_changed_in_a_segment_of_which_nothing_is_left()
     assert!(doubted, "{report:?}");
 }
 
-/// A thread died before it published, and a page behind its hole cannot be read: what stood in it was acknowledged.
+/// A thread died before it published, and a page after its hole cannot be read: what stood in it was acknowledged.
 #[test]
 fn a_hole_does_not_take_a_page_that_cannot_be_read() {
     for is_followed in [false, true] {
@@ -293,7 +293,7 @@ fn a_hole_up_to_the_end_of_the_file_is_one() {
     db.put(b"two", b"value").expect("a put");
 }
 
-/// Every third record has one wrong bit, and a hole behind it: what stands before each is looked at once.
+/// Every third record has one wrong bit, and a hole after it: what stands before each is looked at once.
 #[test]
 fn damage_before_each_of_many_holes_does_not_exhaust_time() {
     let mut store = Putting::new(0, 1 << 20);
@@ -363,15 +363,15 @@ fn what_was_written_in_part_is_no_wrong_bit() {
     }
 }
 
-/// A frame of which one bit is wrong, behind the end of a log that was closed: nothing was published there.
+/// A frame of which one bit is wrong, past the end of a log that was closed: nothing was published there.
 #[test]
-fn a_wrong_bit_behind_a_close_is_not_asked_after_a_power_cut() {
+fn a_wrong_bit_after_a_close_is_not_asked_after_a_power_cut() {
     let mut store = Putting::new(0, 1 << 20);
     store.put(b"one", b"kept");
     let at = store.end();
     store.db.put(b"one", &[3; 100]).expect("a put");
     let end = store.end();
-    let behind = store.memory.to_vec()[at..end].to_vec();
+    let after = store.memory.to_vec()[at..end].to_vec();
     let (mut made, memory, db) = Made::begin(0, of_segments(1 << 20));
     db.put(b"one", b"kept").expect("a put");
     db.close().expect("it closes");
@@ -380,7 +380,7 @@ fn a_wrong_bit_behind_a_close_is_not_asked_after_a_power_cut() {
     if bytes.len() < end {
         bytes.resize(end.next_multiple_of(4096), 0);
     }
-    bytes[at..end].copy_from_slice(&behind);
+    bytes[at..end].copy_from_slice(&after);
     bytes[at + 20] ^= 4;
     let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
     assert_eq!(db.damage().len(), 0, "{:?}", db.damage());
@@ -431,12 +431,12 @@ fn a_recovery_that_is_cut_after_a_wrong_bit_comes_to_the_same_end() {
     store.db.sync(Durability::Power).expect("a sync");
     let at = store.end();
     store.put_batch(&[b"a", b"b"], &[vec![3; 3000], vec![5; 3000]]);
-    let behind = store.end();
+    let after = store.end();
     store.put(b"torn", &Random::new(1).bytes(9000));
     let made = store.killed();
     let mut first = made.bytes.clone();
     first[at + 1000] ^= 4;
-    let sector = (behind + 3000) & !511;
+    let sector = (after + 3000) & !511;
     first[sector..sector + 512].fill(0);
     let second = Memory::from_bytes(&first, ROOM).expect("memory");
     let durable = Arc::new(Written(Arc::clone(&second), Mutex::default()));
@@ -448,7 +448,7 @@ fn a_recovery_that_is_cut_after_a_wrong_bit_comes_to_the_same_end() {
     // What was not waited for is written, but for the pages up to the one where the log ends.
     let mut bytes = second.to_vec();
     let from = at & !4095;
-    bytes[from..behind].copy_from_slice(&first[from..behind]);
+    bytes[from..after].copy_from_slice(&first[from..after]);
     for (offset, written) in durable.1.lock().expect("no panic").iter() {
         let at = *offset as usize;
         bytes[at..at + written.len()].copy_from_slice(written);

@@ -249,18 +249,18 @@ impl Store for File {
                 until.get_or_insert_with(|| self.0.position());
                 left -= 1;
             }
-            follower.advance(&mut |behind, frame| {
+            follower.advance(&mut |after, frame| {
                 if frame.header.kind == FrameKind::BATCH {
                     self.0
                         .log()
-                        .inner(behind, frame)
+                        .inner(after, frame)
                         .for_each(|inner| show(&inner));
                 } else {
                     show(&frame);
                 }
                 ControlFlow::Continue(())
             })?;
-            // An append that is under way, the worker's too, hides what stands behind it until it has ended.
+            // An append that is under way, the worker's too, hides what stands after it until it has ended.
             if left == 0 || until.is_some_and(|until| follower.position() >= until) {
                 return Ok(());
             }

@@ -1,5 +1,5 @@
 //! A page of the journal with another one written over it, or zeros, where the journal goes on after the checkpoint: what was told
-//! there may have changed any small object, and the blank place behind what was written over is not the journal's end.
+//! there may have changed any small object, and the blank place after what was written over is not the journal's end.
 //! Where what stands right before that place differs by one bit or none, it counts as whole, and the loss cannot be detected.
 
 use azekura::object::{Options, Store};

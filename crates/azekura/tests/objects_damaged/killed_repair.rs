@@ -133,9 +133,9 @@ fn a_power_cut_in_a_repair_leaves_a_superblock_also_where_the_newest_was_in_the_
     tried_at_least(tried, 6000, "power cuts in a repair");
 }
 
-/// Behind the end of the journal nothing stood, so nothing is lost there, also when zeros were written over it.
+/// Past the end of the journal nothing stood, so nothing is lost there, also when zeros were written over it.
 #[test]
-fn a_killed_repair_of_a_bad_sector_behind_the_journals_end_puts_nothing_in_doubt() {
+fn a_killed_repair_of_a_bad_sector_after_the_journals_end_puts_nothing_in_doubt() {
     let mut tried = 0;
     for seed in 0..share(60) {
         let seed = round_seed() + seed;
@@ -144,9 +144,9 @@ fn a_killed_repair_of_a_bad_sector_behind_the_journals_end_puts_nothing_in_doubt
             continue;
         }
         let mut random = Random::new(seed);
-        for behind in 2..5 {
+        for after in 2..5 {
             let disk = world.disk.kill_state(world.disk.events());
-            let begin = world.tail / 512 * 512 + behind * 512;
+            let begin = world.tail / 512 * 512 + after * 512;
             let range = begin..begin + 512;
             if range.end > world.journal_size || !is_blank_room(&world, &range) {
                 continue;

@@ -142,7 +142,7 @@ fn targets(code: &str, module: &[&str]) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Reads one use tree from the front of `rest` and adds its leaves, each behind `base`.
+/// Reads one use tree from the front of `rest` and adds its leaves, each after `base`.
 fn tree(rest: &mut &str, base: &[String], leaves: &mut Vec<Vec<String>>) {
     let mut path = base.to_vec();
     loop {

@@ -117,12 +117,12 @@ impl Executor {
             if let (true, Some(item)) = (joins, present) {
                 (head.flags, head.expires) = (item.head.flags, item.head.expires);
             }
-            let (before, behind) = match new.mode {
+            let (before, after) = match new.mode {
                 Mode::Append => (there, new.data),
                 Mode::Prepend => (new.data, there),
                 _ => (&b""[..], new.data),
             };
-            let len = before.len() + behind.len();
+            let len = before.len() + after.len();
             if joins && size(new.key.len(), head.flags, len) > limit {
                 stored = Stored::Refused;
                 return Change::Keep;
@@ -131,7 +131,7 @@ impl Executor {
             head.cas = new.version.unwrap_or(next.max(above));
             head.write(built);
             built.extend_from_slice(before);
-            built.extend_from_slice(behind);
+            built.extend_from_slice(after);
             stored = Stored::Done { cas: head.cas, len };
             Change::Put
         });

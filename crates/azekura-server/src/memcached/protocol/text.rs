@@ -1,7 +1,7 @@
 //! The grammar of the classic text protocol: a line to a [`Command`], borrowed from the buffer.
 //!
 //! A line is words between spaces, and ends with a line feed, before which a carriage return may stand. Any bytes are a
-//! command or the answer that refuses them. Nothing is allocated. What a command means, and the data behind a line, is
+//! command or the answer that refuses them. Nothing is allocated. What a command means, and the data after a line, is
 //! not known here.
 //!
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
@@ -42,7 +42,7 @@ pub enum Mode {
     Add,
     /// Only if something is there.
     Replace,
-    /// Behind what is there.
+    /// After what is there.
     Append,
     /// Before what is there.
     Prepend,

@@ -74,7 +74,7 @@ fn turn(worker: &mut Worker<'_>, number: usize) {
 }
 
 #[test]
-fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
+fn who_waits_for_a_sync_is_answered_after_it_and_others_meanwhile() {
     let shop = Shop::new(true);
     let mut worker = shop.worker();
     let (mut writes, first) = shop.client(&mut worker);

@@ -177,7 +177,7 @@ fn one_writer_has_a_device_and_readers_come_beside_it() {
 }
 
 #[test]
-fn what_a_device_has_behind_its_last_block_is_not_used() {
+fn what_a_device_has_after_its_last_block_is_not_used() {
     let Some(device) = LoopDevice::new(SIZE + 3 * 512, 512) else {
         return;
     };

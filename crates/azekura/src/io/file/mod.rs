@@ -586,7 +586,7 @@ impl Storage for File {
         &self.path
     }
 
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
         Some((&self.file, 0))
     }
 

@@ -213,14 +213,11 @@ impl Slot {
 }
 
 impl Ring {
-    /// Errors: `Invalid` if there is no file behind the storage, `Io` if the kernel refuses.
+    /// Errors: `Invalid` if no file backs the storage, `Io` if the kernel refuses.
     pub(super) fn new(storage: &Arc<dyn Storage>, depth: usize) -> Result<Self> {
         let depth = depth.min(DEPTH_MAX);
-        let Some((file, start)) = storage.behind() else {
-            return Err(Error::new(
-                Kind::Invalid,
-                "there is no file behind the storage",
-            ));
+        let Some((file, start)) = storage.backing_file() else {
+            return Err(Error::new(Kind::Invalid, "no file backs the storage"));
         };
         let refused = |error| Error::io("no ring", error);
         let entries = (depth + 1).next_power_of_two() as u32;

@@ -114,7 +114,7 @@ fn cases(depth: usize) -> Vec<Case> {
     let rings = has_ring();
     for means in [Means::Ring, Means::Threads] {
         for (name, storage, below) in storages() {
-            if means == Means::Ring && (!rings || storage.behind().is_none()) {
+            if means == Means::Ring && (!rings || storage.backing_file().is_none()) {
                 continue;
             }
             cases.push(Case {
@@ -400,7 +400,7 @@ impl crate::io::over::Over for Pipe {
         self.0.as_ref()
     }
 
-    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+    fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
         Some((&self.1, 0))
     }
 }
@@ -591,13 +591,13 @@ fn a_ring_fails_what_the_system_fails() {
 }
 
 #[test]
-fn what_has_no_file_behind_it_is_carried_by_threads() {
+fn what_has_no_file_after_it_is_carried_by_threads() {
     let storage: Arc<dyn Storage> = memory();
     let error = open(&storage, 4, Means::Ring).unwrap_err();
     assert_eq!(
         error.to_string(),
         "invalid: the kernel's ring cannot be used at memory \
-         (invalid: there is no file behind the storage); use threads"
+         (invalid: no file backs the storage); use threads"
     );
     assert_eq!(open(&storage, 4, Means::Best).unwrap().means(), "threads");
     assert_eq!(open(&storage, 1000, Means::Best).unwrap().depth_max(), 64);
@@ -610,6 +610,9 @@ fn what_has_no_file_behind_it_is_carried_by_threads() {
     if let Ok(direct) = DirectFile::create(folder.path().join("a")) {
         direct.resize(SIZE).unwrap();
         let region: Arc<dyn Storage> = Arc::new(Region::new(Arc::new(direct), 512, 4096).unwrap());
-        assert_eq!((region.alignment(), region.behind().is_none()), (1, true));
+        assert_eq!(
+            (region.alignment(), region.backing_file().is_none()),
+            (1, true)
+        );
     }
 }

@@ -118,7 +118,7 @@ impl SimDisk {
     }
 
     /// Forgets the cache of every file, as memory pressure may at any time: pages that a failed sync left
-    /// behind show what the device has.
+    /// after show what the device has.
     pub fn evict(&self) {
         self.0.evict_all();
     }

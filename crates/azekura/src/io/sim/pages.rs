@@ -40,7 +40,7 @@ impl Pages {
         &mut Arc::make_mut(page)[range]
     }
 
-    /// Zeroes what is behind `size`.
+    /// Zeroes what is after `size`.
     pub(super) fn truncate(&mut self, size: u64) {
         self.0.truncate(size.div_ceil(PAGE) as usize);
         let end = size.next_multiple_of(PAGE);

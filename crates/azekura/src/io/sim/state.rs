@@ -85,7 +85,7 @@ impl NameChange {
     }
 }
 
-/// A file at one moment. Bytes behind its size are zeros.
+/// A file at one moment. Bytes past its size are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileState {
     base: Pages,

@@ -169,7 +169,7 @@ fn a_durable_write_takes_what_its_sectors_had_before_and_the_size_it_needs() {
 }
 
 #[test]
-fn a_durable_write_behind_a_cut_makes_the_cut_durable() {
+fn a_durable_write_after_a_cut_makes_the_cut_durable() {
     let (disk, file) = disk();
     file.resize(256).unwrap();
     file.resize(1024).unwrap();

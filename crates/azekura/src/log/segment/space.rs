@@ -26,7 +26,7 @@
 //! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals mark as much dead as they
 //!    append, so that when they have used up what growth left them, n / 16 or more is dead. Then the emptiest segment has a
 //!    sixteenth of dead bytes or more, and cleaning it gives back more than it takes.
-//! 4. What lies behind the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may
+//! 4. What lies after the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may
 //!    waste it again. It is counted apart ([`Segment::waste`]).
 //! 5. A store may be opened under a smaller capacity than it was filled under, where all this does not hold. It is full then:
 //!    growth is judged by the capacity. For what is more urgent the storage may have more: what lives in it when it is opened,

@@ -124,7 +124,7 @@ impl Store {
             core.replay(&mut replay, record, doubted)
         });
         let found = found.and_then(|found| {
-            let end = found.end_behind(trust, core.log.storage().as_ref())?;
+            let end = found.end_after(trust, core.log.storage().as_ref())?;
             Ok((found, end))
         });
         let (found, end) = found.map_err(|error| to_repair(error, journal.as_ref()))?;

@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// The entry `ahead` behind the first, if it is near.
+    /// The entry `ahead` after the first, if it is near.
     fn peek(&self, ahead: usize) -> Option<Entry> {
         self.chunks.front()?.get(self.taken + ahead).copied()
     }
@@ -141,7 +141,7 @@ impl Queue {
         Some(chunk)
     }
 
-    /// Puts entries back in their place, together with those before if there is room; the place behind them.
+    /// Puts entries back in their place, together with those before if there is room; the place after them.
     fn put_chunk(&mut self, at: usize, chunk: Vec<Entry>) -> usize {
         let at = at.min(self.chunks.len());
         self.len += chunk.len();

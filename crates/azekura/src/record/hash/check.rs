@@ -181,7 +181,7 @@ impl Checked<'_> {
             if blank && (index == open || self.log.link(index, sequence) == Link::None) {
                 return Ok(());
             }
-            if position >= self.durable && closed.is_some_and(|last| last.is_behind_close(position))
+            if position >= self.durable && closed.is_some_and(|last| last.is_after_close(position))
             {
                 return Ok(());
             }
@@ -191,11 +191,11 @@ impl Checked<'_> {
                 ));
             }
             // Damage; or a thread is at work here, or its process was killed here and no process has opened the file for
-            // writing since. Behind it the log goes on.
-            let Some(behind) = self.log.resume_after(index, at) else {
+            // writing since. After it the log goes on.
+            let Some(after) = self.log.resume_after(index, at) else {
                 return Ok(());
             };
-            from = behind;
+            from = after;
         }
     }
 

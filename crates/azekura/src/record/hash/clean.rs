@@ -143,11 +143,11 @@ impl Core {
                 other => other.map(|()| true),
             };
         }
-        // All that is dead lies behind the checkpoint. Who waits for cleaning is not to wait for that.
+        // All that is dead lies after the checkpoint. Who waits for cleaning is not to wait for that.
         drop(pace);
         let last = self.checkpoint.lock().committed.appended;
-        let behind = self.log.appended() - last;
-        if behind < 4 * self.log.geometry().segment_size() {
+        let after = self.log.appended() - last;
+        if after < 4 * self.log.geometry().segment_size() {
             return Ok(false);
         }
         self.checkpoint()?;

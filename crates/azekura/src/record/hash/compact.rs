@@ -153,7 +153,7 @@ impl Core {
             );
             self.clean_in_little_room(segment, patience)?;
         }
-        self.rewrite_images_behind_free_room();
+        self.rewrite_images_after_free_room();
         self.checkpoint()?;
         Ok(true)
     }
@@ -219,8 +219,8 @@ impl Core {
         segments + segments / 20 + 2
     }
 
-    /// Images that lie behind free segments are written again, into these.
-    fn rewrite_images_behind_free_room(&self) {
+    /// Images that lie after free segments are written again, into these.
+    fn rewrite_images_after_free_room(&self) {
         let free = self.log.segments().sizes().free;
         let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
         let mut state = self.checkpoint.lock();

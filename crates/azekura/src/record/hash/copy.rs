@@ -43,8 +43,8 @@ impl Core {
         let state = self.checkpoint.lock();
         let SuperblockPair { sequence, payload } = state.committed.superblock.clone();
         let geometry = self.log.geometry();
-        // The images of the checkpoint may point to frames behind the place where its replay begins: the
-        // copy holds the log up to an end behind them all, with everything before it published.
+        // The images of the checkpoint may point to frames after the place where its replay begins: the
+        // copy holds the log up to an end after them all, with everything before it published.
         let end = self.log.end();
         self.log.domain().wait_for_critical_sections();
         let mut ranges: Vec<Segment> = self.log.segments().in_use(Use::Log);

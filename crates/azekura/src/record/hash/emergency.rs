@@ -300,7 +300,7 @@ impl Core {
         // Whether a checkpoint makes a segment one that can be cleaned.
         let from = self.replay_from.lock().sequence();
         let open = self.log.end().segment();
-        let mut behind = self.log.segments().in_use(Use::Log).into_iter();
-        Ok(behind.any(|s| s.sequence >= from && s.index != open && is_worth(&s)))
+        let mut after = self.log.segments().in_use(Use::Log).into_iter();
+        Ok(after.any(|s| s.sequence >= from && s.index != open && is_worth(&s)))
     }
 }

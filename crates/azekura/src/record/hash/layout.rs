@@ -1,6 +1,6 @@
 //! The hash file on storage: the engine's part of the superblock, and the checkpoint.
 //!
-//! Superblock payload (behind the 32 bytes of `format::superblock`):
+//! Superblock payload (after the 32 bytes of `format::superblock`):
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! | 18 | 2 | zero |
 //! | 20 | 4 | epoch: how often it was recovered; upper half of segment sequences |
 //! | 24 | 16 | boot id of the system that had it open: distinguishes a dead process from lost power |
-//! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: behind the segment), sequence |
+//! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: after the segment), sequence |
 //! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
 //! | 68 | 4 | CRC32C of the root, or of its first piece (`log::root`) |
 //! | 72 | 8, 8 | root, or its first piece: offset in the file, length (0: no checkpoint yet) |
@@ -142,9 +142,9 @@ impl std::ops::DerefMut for Super {
 }
 
 impl Super {
-    /// Whether a position lies behind the end of a log that was closed: nothing was published there, and what stands there
+    /// Whether a position lies past the end of a log that was closed: nothing was published there, and what stands there
     /// nevertheless is no damage.
-    pub fn is_behind_close(&self, position: LogPosition) -> bool {
+    pub fn is_after_close(&self, position: LogPosition) -> bool {
         !self.open && position >= self.durable
     }
 }

@@ -262,7 +262,7 @@ impl Core {
         self.count.sum()
     }
 
-    /// Bytes of log segments in use, and of them those that cleaning does not give back: live ones, and those behind the
+    /// Bytes of log segments in use, and of them those that cleaning does not give back: live ones, and those after the
     /// last frame of a segment.
     fn log_load(&self) -> (u64, u64) {
         let segments = self.log.segments().in_use(Use::Log);

@@ -1,11 +1,11 @@
 //! Reading a file that another process may be writing.
 //!
-//! A reader has an index of its own. It begins with the last checkpoint and what the log says behind it,
+//! A reader has an index of its own. It begins with the last checkpoint and what the log says after it,
 //! and before each answer looks whether the log has grown - the word at its end - and follows. That word is
-//! believed as long as there is no newer superblock: a segment is reused only behind one, and is zeros then.
+//! believed as long as there is no newer superblock: a segment is reused only after one, and is zeros then.
 //! So a read that begins after a write was acknowledged, in whatever process, sees it - once every write that
 //! has its room in the log before it is there as well. What another thread of the writer is still copying
-//! hides from a reader what comes behind, which is a moment, or as long as a large value takes. A value
+//! hides from a reader what comes after, which is a moment, or as long as a large value takes. A value
 //! is copied, verified in the copy, and lent from there. A lookup takes no lock and stores to no line that
 //! other threads look at, unless there is something to follow.
 //!
@@ -55,7 +55,7 @@ use crate::record::scan;
 /// A hash file open for reading only, beside at most one writer in this or another process.
 ///
 /// If the writer is killed in the middle of a write, a reader that was open by then does not see what the writer's other
-/// threads had acknowledged behind it in the log, until somebody opens the file for writing. A reader opened later does.
+/// threads had acknowledged after it in the log, until somebody opens the file for writing. A reader opened later does.
 pub struct HashReader {
     storage: Arc<dyn Storage>,
     /// Replaced when the reader was left behind. Lookups borrow it under a pin; what takes longer, or calls
@@ -81,9 +81,9 @@ struct View {
     taken: Mutex<Taken>,
     /// The word to look at: not zero when there is more.
     watch: AtomicU64,
-    /// What stood there when the file was opened, if no writer will publish anything there: of damage, and behind a close.
+    /// What stood there when the file was opened, if no writer will publish anything there: of damage, and after a close.
     damaged_end: u64,
-    /// The newest superblock whose start of replay is not behind the end: before another is written, what
+    /// The newest superblock whose start of replay is not past the end: before another is written, what
     /// the end stands in is not reused. Written under `end`.
     seen: AtomicU64,
     /// As the file was found.
@@ -99,9 +99,9 @@ struct Taken {
     trust: Trust,
 }
 
-/// How far what comes behind the end of a log may be believed, which only a writer writes. Behind a close it is none: the writer
+/// How far what comes past the end of a log may be believed, which only a writer writes. After a close it is none: the writer
 /// that appends there has written a superblock before, which is read first.
-fn behind(trust: Trust) -> Trust {
+fn after(trust: Trust) -> Trust {
     Trust {
         live: true,
         shared: true,
@@ -237,7 +237,7 @@ impl HashReader {
 }
 
 impl View {
-    /// The newest checkpoint, and the log behind it; again if it changes meanwhile.
+    /// The newest checkpoint, and the log after it; again if it changes meanwhile.
     fn open_newest(storage: &Arc<dyn Storage>) -> Result<Self> {
         let mut tries = 0;
         loop {
@@ -316,7 +316,7 @@ impl View {
             count: AtomicI64::new(count),
             taken: Mutex::new(Taken {
                 end,
-                trust: behind(trust),
+                trust: after(trust),
             }),
             watch: AtomicU64::new(0),
             damaged_end: 0,
@@ -351,7 +351,7 @@ impl View {
             .store(if within { word } else { 0 }, Ordering::Release);
     }
 
-    /// Whether the log says nothing behind the end.
+    /// Whether the log says nothing past the end.
     ///
     /// The word at the end comes first: if it is zero because its segment is being reused, the superblock that
     /// allowed it was there before.
@@ -366,7 +366,7 @@ impl View {
         self.log.map().load_u64(self.watch.load(Ordering::Acquire))
     }
 
-    /// Whether there is no superblock behind the one last seen: the higher of the two slots' sequences, as
+    /// Whether there is no superblock after the one last seen: the higher of the two slots' sequences, as
     /// they stand there.
     #[inline]
     fn is_newest(&self) -> bool {
@@ -376,7 +376,7 @@ impl View {
         slot(0).max(slot(1)) == self.seen.load(Ordering::Acquire)
     }
 
-    /// Takes in what the log says behind the end. `Corrupted` also if the end was left behind.
+    /// Takes in what the log says past the end. `Corrupted` also if the end was left behind.
     #[inline]
     fn take_in(&self, storage: &Arc<dyn Storage>) -> Result<()> {
         if self.is_current() {
@@ -395,7 +395,7 @@ impl View {
                 Some(SuperblockPair::<Super>::read(storage.as_ref())?)
             };
             if let Some(newer) = &newer {
-                taken.trust = behind(newer.payload.trust(&self.log));
+                taken.trust = after(newer.payload.trust(&self.log));
             }
             self.walk(&mut taken)?;
             if let Some(SuperblockPair { sequence, payload }) = newer {
@@ -581,10 +581,10 @@ impl Reader for HashReader {
         let mut stopped = false;
         loop {
             let shown = self.answer(|view| {
-                // The place is kept record by record, so that a newer view goes on behind it.
-                let mut behind = None;
+                // The place is kept record by record, so that a newer view goes on after it.
+                let mut after = None;
                 let visit = &mut |key: &[u8], value: &[u8]| {
-                    behind = Some(scan::behind(Hash::of_key(key, &view.secrets), key));
+                    after = Some(scan::after(Hash::of_key(key, &view.secrets), key));
                     let flow = visit(key, value);
                     stopped = flow.is_break();
                     flow
@@ -597,8 +597,8 @@ impl Reader for HashReader {
                     damaged(error)
                 };
                 let end = view.scan(at.as_ref(), visit, damaged, self.reads_doubtful);
-                if behind.is_some() {
-                    at = behind;
+                if after.is_some() {
+                    at = after;
                 }
                 end
             })?;

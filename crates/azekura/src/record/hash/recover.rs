@@ -1,14 +1,14 @@
-//! Opening after whatever happened: replay of the log behind the checkpoint.
+//! Opening after whatever happened: replay of the log after the checkpoint.
 //!
 //! Replay reads the log once, in order, and sorts what it says by partition; nothing of the index is touched.
-//! A partition comes in when it is first needed: its image, and behind it what the log said. Opening so costs
-//! the reading of the log behind the checkpoint, whatever the number of records.
+//! A partition comes in when it is first needed: its image, and after it what the log said. Opening so costs
+//! the reading of the log after the checkpoint, whatever the number of records.
 //!
 //! What is replayed was decided before: a frame says that a record has a value or is gone, so replaying it
 //! once or twice, onto the state of P or onto a later one, gives the same. It does not decide where the log
 //! ends: `log::recover` does.
 //!
-//! A damaged place behind the checkpoint is passed by (`log::damaged`), and decides what the open store may do:
+//! A damaged place after the checkpoint is passed by (`log::damaged`), and decides what the open store may do:
 //!
 //! | what stood there | reads | writes |
 //! |---|---|---|
@@ -48,7 +48,7 @@ use crate::log::damaged::{Lost, Standing, Stood};
 use crate::log::recover::{Recovered, Trust};
 use crate::log::{Address, Log, LogPosition};
 
-/// What the log said about a partition behind the checkpoint, in order.
+/// What the log said about a partition after the checkpoint, in order.
 #[derive(Debug, Default)]
 struct Replayed {
     entries: Vec<u64>,
@@ -66,7 +66,7 @@ pub(super) struct Unloaded {
     images: Box<[(usize, Image)]>,
     /// Of the partitions that the log changed.
     replayed: HashMap<usize, Mutex<Replayed>>,
-    /// Keys of frames behind the checkpoint that do not verify, by address.
+    /// Keys of frames after the checkpoint that do not verify, by address.
     keys: HashMap<u64, Vec<u8>>,
     known: Arc<Known>,
 }
@@ -291,7 +291,7 @@ impl Replay {
             },
             &mut |lost| replay.borrow_mut().lose(log, lost),
         )?;
-        let end = found.end_behind(trust, log.storage().as_ref());
+        let end = found.end_after(trust, log.storage().as_ref());
         if !self.is_in_doubt() {
             end?;
         }
@@ -536,7 +536,7 @@ impl Unloaded {
         }
     }
 
-    /// `entries` with what the log said behind them. Only entries of equal tags are looked at, since only
+    /// `entries` with what the log said after them. Only entries of equal tags are looked at, since only
     /// they may be of one key.
     fn apply(
         &self,

@@ -8,7 +8,7 @@
 //!
 //! For partitions whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
-//! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
+//! back. And what is lost after P may have been a later value, or the removal, of any record before it. Such records
 //! are *doubtful*: they are counted, and named with place and reason. Where the root is lost, records of the parts that it stated
 //! are doubtful where opening finds them so (`lost_root`, rules 2 and 3): none, if the log is whole since it began. A record of which one bit is wrong (`log::damaged`) is not
 //! lost: it is brought over with the bit that its checksum asks for, and it alone is in doubt. Of a record whose value alone is
@@ -93,7 +93,7 @@ fn keep_unchanged(storage: &File) -> Result<()> {
     })
 }
 
-/// The storage; of a file that was cut short within a segment a copy that reads zeros behind its end, which
+/// The storage; of a file that was cut short within a segment a copy that reads zeros past its end, which
 /// is gone with its handle.
 fn in_whole_segments(
     storage: Arc<dyn Storage>,

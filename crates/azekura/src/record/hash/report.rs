@@ -20,7 +20,7 @@ pub struct RepairReport {
     /// Records in the new file.
     pub recovered: u64,
     /// Of these, records that may have been removed or changed since: the part of the index that would know is lost, or of
-    /// the log behind them.
+    /// the log after them.
     pub doubtful: u64,
     /// These by name, in the order of the log: the first 1000 at most, and no more than 1 MiB of keys.
     pub doubted: Vec<Doubted>,
@@ -93,7 +93,7 @@ impl fmt::Display for Doubt {
 
 impl RepairReport {
     /// Notes that the log cannot be read in `lost`, at `offset` of the file, which `what` states. Of what is before P the index
-    /// knows better, and behind the end of a log that was closed there is nothing to lose.
+    /// knows better, and past the end of a log that was closed there is nothing to lose.
     pub(super) fn lose_log(
         &mut self,
         last: &Super,
@@ -101,11 +101,11 @@ impl RepairReport {
         offset: u64,
         what: String,
     ) {
-        if last.is_behind_close(lost.start) {
+        if last.is_after_close(lost.start) {
             return;
         }
         let (begins, ends) = (last.start.position(), lost.end);
-        if ends > begins && !last.is_behind_close(lost.start.max(begins)) {
+        if ends > begins && !last.is_after_close(lost.start.max(begins)) {
             if lost.start > self.unsure_before {
                 (self.unsure_before, self.unsure_at) = (lost.start, offset);
             }

@@ -1,7 +1,7 @@
 //! Salvage: the segments and frames of a damaged file that verify by themselves.
 //!
 //! Segments are found by the checkpoint's list, by their own headers, and by the links that lead to them; frames by
-//! trying every eight bytes behind damage. What is lost between is reported line by line. It does not know which of
+//! trying every eight bytes after damage. What is lost between is reported line by line. It does not know which of
 //! the records found is the newest, nor whether it was removed.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) fn find_segments(
         }
         end <= size
     });
-    // Free segments still carry their old header: only those behind P are news.
+    // Free segments still carry their old header: only those after P are news.
     let is_news = |header: &SegmentHeader| {
         root.needed.log.is_empty() || header.sequence > last.start.sequence()
     };
@@ -85,12 +85,12 @@ pub(super) fn find_segments(
         let is_hidden = !segments.iter().any(begins) && segments.iter().any(|s| covers(s, first));
         if is_hidden || is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!(
-                "the segment at offset {at:#x}, where the log behind the checkpoint begins, is not there"
+                "the segment at offset {at:#x}, where the log after the checkpoint begins, is not there"
             );
             report.lose_log(last, all_of(from), at, what);
         } else {
             report.lose(format!(
-                "the header of the segment at offset {at:#x}, where the log behind the checkpoint begins, is damaged: its frames are read all the same"
+                "the header of the segment at offset {at:#x}, where the log after the checkpoint begins, is damaged: its frames are read all the same"
             ));
         }
         if u64::from(first) < count && !segments.iter().any(|s| covers(s, first)) {
@@ -242,7 +242,7 @@ fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<Se
     })
 }
 
-/// Segments behind P to which only a link leads, or whose frames alone say what they are.
+/// Segments after P to which only a link leads, or whose frames alone say what they are.
 fn headless(
     log: &Log,
     last: &Super,
@@ -251,8 +251,8 @@ fn headless(
 ) -> Vec<Segment> {
     let (storage, geometry) = (log.storage().as_ref(), last.geometry);
     let mut guessed: Vec<Segment> = Vec::new();
-    let is_behind = |segment: &&Segment| segment.sequence >= last.start.sequence();
-    let mut looked_at: Vec<Segment> = segments.iter().filter(is_behind).copied().collect();
+    let is_after = |segment: &&Segment| segment.sequence >= last.start.sequence();
+    let mut looked_at: Vec<Segment> = segments.iter().filter(is_after).copied().collect();
     while let Some(segment) = looked_at.pop() {
         let link = link_word(storage, geometry, &segment);
         let seed = segment_seed(geometry.salt, segment.sequence);
@@ -371,8 +371,8 @@ pub(super) fn salvage(
             .then(|| log.known_in_order(segment.index, at as u32))
             .flatten();
         if whole.is_none() && known.is_none() {
-            // What was closed ends there, whatever stands behind.
-            if last.is_behind_close(position_of(at)) {
+            // What was closed ends there, whatever stands after.
+            if last.is_after_close(position_of(at)) {
                 break;
             }
             // Blank room is the end, unless a frame follows or was synced there.

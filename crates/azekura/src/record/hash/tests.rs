@@ -274,7 +274,7 @@ fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {
     }
 }
 
-/// A copy made while others wrote once took the checkpoint's images, which pointed to frames behind the
+/// A copy made while others wrote once took the checkpoint's images, which pointed to frames after the
 /// place where the copied log ended: the copy could be opened, and half of its records could not be read.
 #[test]
 fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() {
@@ -364,10 +364,10 @@ fn a_follower_shows_a_batch_as_one_and_what_is_in_it() {
         })
         .unwrap();
     }
-    let (mut shown, mut behind) = (Vec::new(), from);
+    let (mut shown, mut after) = (Vec::new(), from);
     let advanced = follower.advance(&mut |position, frame| {
-        assert!(frame.header.kind == FrameKind::BATCH && position > behind);
-        behind = position;
+        assert!(frame.header.kind == FrameKind::BATCH && position > after);
+        after = position;
         shown.extend(
             db.log()
                 .inner(position, frame)
@@ -632,7 +632,7 @@ fn a_repair_of_a_file_cut_short_says_so_and_saves_what_stands_before() {
     }
 }
 
-/// What a capacity leaves behind the last segment is no segment that was cut off.
+/// What a capacity leaves after the last segment is no segment that was cut off.
 #[test]
 fn a_full_file_of_an_odd_capacity_takes_changes_after_a_kill() {
     for rest in [0, 1, 7, 23, 24, 100, 4095] {
@@ -754,7 +754,7 @@ fn a_scan_ends_at_damage_or_continues_past_it() {
     for key in keys.iter().chain(&pair) {
         db.put(key, &[b"the value of ", &key[..]].concat()).unwrap();
     }
-    // Behind a checkpoint, or opening would find it.
+    // After a checkpoint, or opening would find it.
     db.checkpoint().unwrap();
     db.close().unwrap();
     let needle = [b"the value of ", &pair[0][..]].concat();

@@ -243,13 +243,13 @@ impl Reader for StdHashDb {
     ) -> Result<Option<Bookmark>> {
         let mut start = Start::of(from)?;
         // Who wants only the record the bookmark is at does not pay for its shard.
-        if from.is_some() && !start.behind && start.hash == self.place(start.key) {
+        if from.is_some() && !start.after && start.hash == self.place(start.key) {
             if let Some(value) = self.copy_of(start.hash, start.key)?
                 && visit(start.key, &value).is_break()
             {
-                return Start::behind(start.hash, start.key).bookmark().map(Some);
+                return Start::after(start.hash, start.key).bookmark().map(Some);
             }
-            start.behind = true;
+            start.after = true;
         }
         let (mut keys, mut values, mut ends) = (Keys::default(), Vec::new(), Vec::new());
         for shard in &self.shards[shard_of(start.hash)..] {
@@ -279,7 +279,7 @@ impl Reader for StdHashDb {
                     let flow = visit(key, &values[begin..value_end]);
                     begin = value_end;
                     if flow.is_break() {
-                        return Start::behind(*place, key).bookmark().map(Some);
+                        return Start::after(*place, key).bookmark().map(Some);
                     }
                 }
             }
@@ -428,7 +428,7 @@ mod tests {
         assert!(places.is_sorted() && places.len() == 3000);
         for at in [0, 1, 1500, 2999] {
             let mut seen = BTreeSet::new();
-            let from = Start::behind(places[at].0, &places[at].1)
+            let from = Start::after(places[at].0, &places[at].1)
                 .bookmark()
                 .unwrap();
             db.scan(Some(&from), &mut |key, _| {

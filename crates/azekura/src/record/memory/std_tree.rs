@@ -118,7 +118,7 @@ impl Reader for StdTreeDb {
                     return Bookmark::of(&[key, &[0]]).map(Some);
                 }
                 if *end == bytes.len() {
-                    next = behind(key)?;
+                    next = after(key)?;
                 }
                 begin = *end;
             }
@@ -159,8 +159,8 @@ impl Reader for StdTreeDb {
     }
 }
 
-/// The least key behind `key`.
-fn behind(key: &[u8]) -> Result<Vec<u8>> {
+/// The least key after `key`.
+fn after(key: &[u8]) -> Result<Vec<u8>> {
     room::concat(&[key, &[0]])
 }
 

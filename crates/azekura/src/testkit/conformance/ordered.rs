@@ -108,7 +108,7 @@ fn both_ways(engine: &dyn Engine, door: &dyn Ordered, sorted: &Sorted) -> Outcom
     equal(
         &(there, record(&*cursor)),
         &(false, None),
-        "behind the last record",
+        "after the last record",
     )?;
     there = cursor.last()?;
     for expected in sorted.records.iter().rev() {
@@ -238,7 +238,7 @@ fn beside_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> O
                     if forward { step.is_lt() } else { step.is_gt() }
                 });
                 ensure(in_order && value == key, || {
-                    format!("{key:?} with {value:?} behind {last:?}, forward: {forward}")
+                    format!("{key:?} with {value:?} after {last:?}, forward: {forward}")
                 })?;
                 if let Some(shown) = stable.get_mut(&key) {
                     *shown += 1;

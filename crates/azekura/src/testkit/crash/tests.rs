@@ -39,7 +39,7 @@ enum Bug {
     NameBeforeContent,
     /// Records are believed without their checksum.
     SkipsTheChecksum,
-    /// Recovery goes on behind the last record, in the same epoch.
+    /// Recovery goes on after the last record, in the same epoch.
     TrustsTheTail,
     /// Recovery changes the header without a sync before.
     RecoversWithoutSync,

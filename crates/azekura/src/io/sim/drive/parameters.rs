@@ -1,7 +1,7 @@
 //! What a drive is: its mechanics, its cache and its queue, as numbers, and three named sets of them.
 //!
 //! Places are bytes from the outer edge. A seek takes a time that grows with the square root of the distance up
-//! to a third of the stroke and linearly behind (Ruemmler and Wilkes, "An introduction to disk drive modeling",
+//! to a third of the stroke and linearly after (Ruemmler and Wilkes, "An introduction to disk drive modeling",
 //! 1994); the distance is taken as the share of the capacity that lies between. The angle of a place is how long
 //! after the start of its track it passes the head. Rates are sustained ones, so that the skew between tracks is
 //! in them. All is integers, so that every machine computes the same.
@@ -75,7 +75,7 @@ pub struct Parameters {
     pub write_gain: u64,
     /// Bytes a second between host and drive.
     pub bus_rate: u64,
-    /// Bytes a drive reads on, behind a read, while it has nothing else to do.
+    /// Bytes a drive reads on, after a read, while it has nothing else to do.
     pub ahead_bytes: u64,
     /// The write cache.
     pub cache: WriteCache,

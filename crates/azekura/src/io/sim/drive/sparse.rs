@@ -76,7 +76,7 @@ pub struct Sparse {
     mapped: u64,
     map: Arc<Map>,
     waiting: Arc<Waiting>,
-    /// Behind the mapped part, by page.
+    /// After the mapped part, by page.
     held: Mutex<HashMap<u64, Lines>>,
 }
 

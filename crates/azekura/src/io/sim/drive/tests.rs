@@ -46,7 +46,7 @@ fn read_mean_ms(parameters: Parameters, share: u64, len: u64, count: u64) -> f64
     sum as f64 / count as f64 / MS as f64
 }
 
-/// MiB a second of accesses of `len` bytes, one behind the other, after a gigabyte that does not count.
+/// MiB a second of accesses of `len` bytes, one after the other, after a gigabyte that does not count.
 fn stream_rate(parameters: Parameters, command: Command, from: u64, len: u64) -> f64 {
     let cached = parameters.cache.bytes;
     let (mut drive, mut now, mut at) = (Drive::new(parameters), 0, from);

@@ -309,9 +309,9 @@ fn a_batch_that_began_is_done_when_the_queue_is_stopped() {
     let batch = puts(0, 8, 1, 6000);
     let applied = served.apply(batch.clone()).send();
     storage.writes.await_waiting(2);
-    let behind = served.apply(puts(20, 8, 1, 6000)).send();
+    let after = served.apply(puts(20, 8, 1, 6000)).send();
     served.stop();
-    assert_eq!(behind.wait().unwrap_err().kind(), Kind::Poisoned);
+    assert_eq!(after.wait().unwrap_err().kind(), Kind::Poisoned);
     assert!(!applied.is_there());
     storage.writes.open();
     let store = Arc::clone(served.store());

@@ -365,7 +365,7 @@ fn a_follower_that_was_shown_all_stands_where_the_log_does() {
 
 /// A writer came after the reader had opened a closed file: what it appended is the log, and damage in it no end.
 #[test]
-fn what_is_damaged_behind_a_close_is_an_error_to_a_reader_that_was_there() {
+fn what_is_damaged_after_a_close_is_an_error_to_a_reader_that_was_there() {
     for lost in 0..4u8 {
         let memory = Memory::new(1 << 24).unwrap();
         let db = HashDb::create_on(memory.clone(), &small()).unwrap();
@@ -394,9 +394,9 @@ fn what_is_damaged_behind_a_close_is_an_error_to_a_reader_that_was_there() {
     }
 }
 
-/// A writer came and closed after the reader had opened: what stands behind that close is not the log, as for who opens now.
+/// A writer came and closed after the reader had opened: what stands after that close is not the log, as for who opens now.
 #[test]
-fn what_stands_behind_a_later_close_is_no_damage_to_a_reader_that_was_there() {
+fn what_stands_after_a_later_close_is_no_damage_to_a_reader_that_was_there() {
     let memory = Memory::new(1 << 24).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
     db.put(b"key", b"older").unwrap();

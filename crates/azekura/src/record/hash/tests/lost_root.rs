@@ -418,7 +418,7 @@ fn a_page_written_over_another_one_makes_no_record_absent() {
 }
 
 /// Another page in the place of the one where the log goes on after the checkpoint, the root being whole: what stood there may
-/// have changed any record, and a blank place behind what was written over is not the end of the log.
+/// have changed any record, and a blank place after what was written over is not the end of the log.
 #[test]
 fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
     let (mut cases, mut open, mut failed) = (0, 0, 0);

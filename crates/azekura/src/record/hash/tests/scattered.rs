@@ -1,7 +1,7 @@
 //! Images of the index that are left where they stand do not keep the room of those that are written again.
 //!
 //! A checkpoint of a store that was not full once let a few images that had not changed keep all the old runs of segments: it
-//! held twice what it needed. When the store came to be full behind that, nothing was appended that asked for another
+//! held twice what it needed. When the store came to be full after that, nothing was appended that asked for another
 //! checkpoint, and removals found no room, for ever.
 
 use super::*;

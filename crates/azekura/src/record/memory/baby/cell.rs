@@ -10,7 +10,7 @@
 //! | 0 | 8 | length of the value |
 //! | 8 | .. | the value |
 
-#![expect(unsafe_code, reason = "values behind a word")]
+#![expect(unsafe_code, reason = "values after a word")]
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Cells {
             self.budget.give(layout.size() as u64);
             return Err(no_room(len));
         }
-        // SAFETY: the allocation has eight aligned bytes for the length and as many as the parts behind them, and is
+        // SAFETY: the allocation has eight aligned bytes for the length and as many as the parts after them, and is
         // no other thread's.
         unsafe {
             at.cast::<u64>().write(len as u64);
@@ -178,7 +178,7 @@ unsafe fn free(word: u64) {
     let at = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
     if cfg!(azekura_explore) {
         // Who looks nevertheless finds zeros, and so is found.
-        // SAFETY: it was allocated with so many bytes behind the length.
+        // SAFETY: it was allocated with so many bytes after the length.
         unsafe { at.add(LEN).write_bytes(0, len) };
         return;
     }

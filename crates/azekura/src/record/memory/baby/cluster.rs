@@ -40,7 +40,7 @@ pub(super) struct Member<'p> {
 }
 
 impl<'p> Cluster<'p> {
-    /// The cluster behind a word, which was found under the pin as the value of a key of a stem's length.
+    /// The cluster after a word, which was found under the pin as the value of a key of a stem's length.
     pub(super) fn at(pin: &'p Pin, word: u64) -> Self {
         let list = BabyDb::outside(pin, word);
         Self { pin, list }
@@ -79,9 +79,9 @@ impl<'p> Cluster<'p> {
     }
 
     /// How many come before a rest, itself counted or not.
-    pub(super) fn before(self, rest: &[u8], is_behind: bool) -> usize {
+    pub(super) fn before(self, rest: &[u8], is_after: bool) -> usize {
         match self.find(rest) {
-            Ok((at, _)) => at + usize::from(is_behind),
+            Ok((at, _)) => at + usize::from(is_after),
             Err(at) => at,
         }
     }

@@ -7,7 +7,7 @@
 //! Of frames that hold nothing, as many as are in use, and at least four mebibytes, keep their memory; at a limit, no more
 //! than it leaves room for, and a few. What is more goes back to the system, some frames with each that is given back, when
 //! its grace period has elapsed: it then reads as zeros, its version too, which no reader remembers any more. As many as
-//! may be kept may wait for that. Behind the first mebibytes the memory is in huge pages. It does not know what nodes hold.
+//! may be kept may wait for that. After the first mebibytes the memory is in huge pages. It does not know what nodes hold.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 

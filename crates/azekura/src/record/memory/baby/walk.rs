@@ -6,7 +6,7 @@
 //!
 //! | bytes of a bookmark | meaning |
 //! |---|---|
-//! | 1 | 0: at the key, 1: behind it |
+//! | 1 | 0: at the key, 1: after it |
 //! | .. | the key |
 
 use super::cluster::{Cluster, STEM, is_stem};
@@ -24,14 +24,14 @@ pub(super) fn bookmark_at(key: &[u8]) -> Bookmark {
     Bookmark::from_bytes(&[&[0], key].concat())
 }
 
-/// The place behind `key`. Errors: `Full`.
-fn behind(key: &[u8]) -> Result<Bookmark> {
+/// The place after `key`. Errors: `Full`.
+fn after(key: &[u8]) -> Result<Bookmark> {
     Bookmark::of(&[&[1], key])
 }
 
 fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
     match bookmark.as_bytes().split_first() {
-        Some((behind @ 0..=1, key)) => Ok((key, *behind == 1)),
+        Some((after @ 0..=1, key)) => Ok((key, *after == 1)),
         _ => Err(
             Error::new(Kind::Invalid, "not a bookmark of a store in key order")
                 .found(quote(bookmark.as_bytes()), "0 or 1, and a key"),
@@ -42,7 +42,7 @@ fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
 /// Where to look for the next entry, and from which of its members on, should it be a cluster.
 struct Start {
     from: From,
-    /// A long key, and whether to begin behind it.
+    /// A long key, and whether to begin after it.
     bound: Option<(Vec<u8>, bool)>,
 }
 
@@ -53,9 +53,9 @@ impl Start {
 
     /// How many members of a cluster come before it.
     fn skipped(&self, stem: &[u8], cluster: Cluster<'_>) -> usize {
-        self.bound.as_ref().map_or(0, |(key, is_behind)| {
+        self.bound.as_ref().map_or(0, |(key, is_after)| {
             key.strip_prefix(stem)
-                .map_or(0, |rest| cluster.before(rest, *is_behind))
+                .map_or(0, |rest| cluster.before(rest, *is_after))
         })
     }
 }
@@ -70,14 +70,14 @@ impl std::convert::From<From> for Start {
 enum From {
     First,
     At(Vec<u8>),
-    Behind(Vec<u8>),
+    After(Vec<u8>),
 }
 
 impl From {
     fn to(&self) -> To<'_> {
         match self {
             Self::First => To::First,
-            Self::At(key) | Self::Behind(key) => To::Key(key),
+            Self::At(key) | Self::After(key) => To::Key(key),
         }
     }
 
@@ -85,7 +85,7 @@ impl From {
         match self {
             Self::First => 0,
             Self::At(key) => node.find(key).0,
-            Self::Behind(key) => {
+            Self::After(key) => {
                 let (at, is_equal) = node.find(key);
                 at + usize::from(is_equal)
             }
@@ -95,7 +95,7 @@ impl From {
 
 /// Where a value is that was found in a copied leaf.
 enum Place {
-    /// Behind its key.
+    /// After its key.
     Copied(usize),
     Outside(u64),
     /// Its key is the stem of what this word lists.
@@ -151,9 +151,9 @@ impl Batch {
 
     fn entry<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<Entry<'b>> {
         let (begin, key_len, place) = self.records.get(at)?;
-        let (key, behind) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
+        let (key, after) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
         Some(match place {
-            Place::Copied(len) => Entry::Record(key, behind.get(..*len)?),
+            Place::Copied(len) => Entry::Record(key, after.get(..*len)?),
             Place::Outside(word) => Entry::Record(key, BabyDb::outside(pin, *word)),
             Place::Cluster(word) => Entry::Cluster(key, Cluster::at(pin, *word)),
         })
@@ -238,16 +238,16 @@ impl BabyDb {
         })
     }
 
-    /// The place at a key, or behind it.
-    fn start(&self, key: &[u8], is_behind: bool) -> Result<Start> {
+    /// The place at a key, or after it.
+    fn start(&self, key: &[u8], is_after: bool) -> Result<Start> {
         let copy = room::copy(key)?;
         Ok(if self.is_long(key) {
             Start {
                 from: From::At(key[..STEM].to_vec()),
-                bound: Some((copy, is_behind)),
+                bound: Some((copy, is_after)),
             }
-        } else if is_behind {
-            From::Behind(copy).into()
+        } else if is_after {
+            From::After(copy).into()
         } else {
             From::At(copy).into()
         })
@@ -261,7 +261,7 @@ impl BabyDb {
     ) -> Result<Option<Bookmark>> {
         let mut start = match from.map(decode).transpose()? {
             None => Start::first(),
-            Some((key, is_behind)) => self.start(key, is_behind)?,
+            Some((key, is_after)) => self.start(key, is_after)?,
         };
         let mut batch = Batch::new(self.tree.order);
         let mut long = Vec::new();
@@ -276,14 +276,14 @@ impl BabyDb {
                     for at in 0..batch.records.len() {
                         match batch.entry(&pin, at) {
                             Some(Entry::Record(key, value)) if visit(key, value).is_break() => {
-                                return behind(key).map(Some);
+                                return after(key).map(Some);
                             }
                             Some(Entry::Cluster(stem, cluster)) => {
                                 let mut place = start.skipped(stem, cluster);
                                 while let Some(member) = cluster.get(place) {
                                     join(&mut long, stem, member.rest)?;
                                     if visit(&long, member.value).is_break() {
-                                        return behind(&long).map(Some);
+                                        return after(&long).map(Some);
                                     }
                                     place += 1;
                                 }
@@ -291,7 +291,7 @@ impl BabyDb {
                             Some(Entry::Record(..)) | None => {}
                         }
                     }
-                    start = From::Behind(batch.last_key().to_vec()).into();
+                    start = From::After(batch.last_key().to_vec()).into();
                     most = usize::MAX;
                 }
             }
@@ -361,7 +361,7 @@ impl<'d> At<'d> {
                     if self.arrive(&pin, |stem, cluster| Some(start.skipped(stem, cluster)))? {
                         return Ok(true);
                     }
-                    start = From::Behind(self.batch.last_key().to_vec()).into();
+                    start = From::After(self.batch.last_key().to_vec()).into();
                 }
                 Looked::Beyond(fence) => start = From::At(fence).into(),
                 Looked::End => return Ok(false),

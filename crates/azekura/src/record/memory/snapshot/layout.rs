@@ -3,7 +3,7 @@
 //! | offset | size | meaning |
 //! |---|---|---|
 //! | 0 | 4096 | one slot of `format/superblock.rs`, engine's word `snapshot`, sequence 0 |
-//! | 4096 | .. | blocks, one behind the other; the last is the end mark, and the file ends with it |
+//! | 4096 | .. | blocks, one after the other; the last is the end mark, and the file ends with it |
 //!
 //! Payload of the superblock:
 //!
@@ -20,7 +20,7 @@
 //! |---|---|---|
 //! | 0 | 4 | CRC32C, seeded with the payload of the superblock and the block's number; covers all that follows |
 //! | 4 | 4 | how many records; 0: the end mark |
-//! | 8 | 8 | bytes behind this header |
+//! | 8 | 8 | bytes after this header |
 //! | 16 | .. | records: 4 key length, whose highest bit says that it expires; 4 value length; 8 when it expires (only with that bit), in ms since 1970; key; value. Or, in the end mark: 8 count of all records; 4 CRC32C of the checksums of all blocks before it; 4 zero |
 //!
 //! So a block in another's place, or of another file, is none; a block left out is missed by number, count and
@@ -201,7 +201,7 @@ impl Block {
     }
 }
 
-/// The end mark behind `blocks` blocks.
+/// The end mark after `blocks` blocks.
 pub fn end_mark(seed: u32, blocks: u64, records: u64, sum: u32) -> Vec<u8> {
     let mut covered = Give::default();
     covered
@@ -223,7 +223,7 @@ pub struct BlockHeader {
     pub checksum: u32,
     /// How many records; 0: the end mark.
     pub count: u32,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub len: u64,
 }
 
@@ -238,7 +238,7 @@ impl BlockHeader {
         })
     }
 
-    /// The checksum of the block `number` that has this header and these bytes behind it.
+    /// The checksum of the block `number` that has this header and these bytes after it.
     pub fn sum(&self, seed: u32, number: u64, rest: &[u8]) -> u32 {
         let mut header = Give::default();
         header.u32(self.count).u64(self.len);
@@ -246,7 +246,7 @@ impl BlockHeader {
     }
 }
 
-/// The count and the sum in an end mark, from the bytes behind its header.
+/// The count and the sum in an end mark, from the bytes after its header.
 pub fn end_of(rest: &[u8]) -> Option<(u64, u32)> {
     let mut take = Take(rest);
     let found = (take.u64()?, take.u32()?);
@@ -264,7 +264,7 @@ pub struct Record<'b> {
     pub expires_ms: Option<u64>,
 }
 
-/// The records of a block, from the bytes behind its header; `None` where these are none.
+/// The records of a block, from the bytes after its header; `None` where these are none.
 pub fn records(rest: &[u8], count: u32) -> impl Iterator<Item = Option<Record<'_>>> {
     let mut take = Take(rest);
     let mut left = count;

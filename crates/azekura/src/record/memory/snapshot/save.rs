@@ -1,4 +1,4 @@
-//! Saving: blocks are filled by a scan and written outside of it, one behind the other.
+//! Saving: blocks are filled by a scan and written outside of it, one after the other.
 //!
 //! The scan is broken off when a block is full and goes on from its bookmark, so that no pin or lock of the
 //! engine is held while a device is waited for. The file has no name before its last byte is durable.
