@@ -14,6 +14,8 @@ mod documents;
 mod manifest;
 #[path = "tidy/mutants.rs"]
 mod mutants;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/text.rs"]
@@ -259,6 +261,24 @@ fn types_in_the_architecture_exist() {
         |text| text.path == "ARCHITECTURE.md",
         |path, own| documents::types(path, own, &code),
     );
+}
+
+#[test]
+fn types_of_one_name_are_listed_with_their_reason() {
+    let texts = repository();
+    let is_source = |text: &&Text| {
+        text.path.starts_with("crates/") && text.path.contains("/src/") && rust(text)
+    };
+    let is_test = |path: &str| path.contains("/tests/") || path.ends_with("/tests.rs");
+    let sources = texts
+        .iter()
+        .filter(is_source)
+        .filter(|text| !is_test(&text.path));
+    let sources: Vec<_> = sources.map(|text| (&*text.path, &*text.text)).collect();
+    assert!(sources.len() > 100, "{} sources", sources.len());
+    let architecture = texts.iter().find(|text| text.path == "ARCHITECTURE.md");
+    let findings = names::namesakes(&sources, &architecture.expect("it stands at the root").text);
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::queue::{Histogram, Tally};
 
-/// Both parts.
+/// Both parts of the time: the device's and our own.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct Breakdown {
     device: Tally,
     own: Tally,
 }
@@ -25,9 +25,9 @@ pub(super) struct Parts {
 /// Of all calls.
 #[derive(Debug)]
 pub(super) struct Clocks {
-    pub(super) put: Parts,
-    pub(super) get: Parts,
-    pub(super) sync: Parts,
+    pub(super) put: Breakdown,
+    pub(super) get: Breakdown,
+    pub(super) sync: Breakdown,
 }
 
 /// One call's.
@@ -74,7 +74,7 @@ impl Watch {
     }
 }
 
-impl Parts {
+impl Breakdown {
     fn new() -> Result<Self> {
         Ok(Self {
             device: Tally::new()?,
@@ -104,9 +104,9 @@ impl Clocks {
     /// `Full` if there is no memory.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            put: Parts::new()?,
-            get: Parts::new()?,
-            sync: Parts::new()?,
+            put: Breakdown::new()?,
+            get: Breakdown::new()?,
+            sync: Breakdown::new()?,
         })
     }
 

@@ -7,33 +7,33 @@ use std::future::{Future, IntoFuture};
 use std::ops::{Bound, Range, RangeBounds};
 
 use super::Served;
-use super::pending::{Pending, Promise, pair};
+use super::pending::{Pending, Reply, pair};
 use crate::engine::Durability;
 use crate::error::{Error, Result};
 use crate::object::id::ids_of;
 use crate::object::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use crate::queue::{Ask, Deadline, Touches};
 
-/// A request, and the promise of its answer.
+/// A request, and where its answer goes.
 #[derive(Debug)]
 pub(super) enum Verb {
-    Put(ObjectId, Content, Promise<Stored>),
-    Get(ObjectId, Range<u64>, Promise<Option<Value>>),
-    Head(ObjectId, Promise<Option<u64>>),
-    Sequence(ObjectId, Promise<Option<u64>>),
-    GetWithSequence(ObjectId, Promise<Option<(Value, u64)>>),
+    Put(ObjectId, Content, Reply<Stored>),
+    Get(ObjectId, Range<u64>, Reply<Option<Value>>),
+    Head(ObjectId, Reply<Option<u64>>),
+    Sequence(ObjectId, Reply<Option<u64>>),
+    GetWithSequence(ObjectId, Reply<Option<(Value, u64)>>),
     /// The expected sequence, and the value.
-    CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Promise<Option<Stored>>),
+    CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Reply<Option<Stored>>),
     /// The expected sequence.
-    CompareAndRemove(ObjectId, u64, Promise<bool>),
-    Apply(Vec<Batched>, Promise<Vec<u64>>),
-    Remove(ObjectId, Promise<bool>),
-    RemoveRange(Ids, Promise<u64>),
+    CompareAndRemove(ObjectId, u64, Reply<bool>),
+    Apply(Vec<Batched>, Reply<Vec<u64>>),
+    Remove(ObjectId, Reply<bool>),
+    RemoveRange(Ids, Reply<u64>),
     /// The range, and the most objects.
-    List(Ids, usize, Promise<Vec<Listed>>),
-    Usage(Ids, Promise<Usage>),
-    Sync(Promise<()>),
-    Checkpoint(Promise<()>),
+    List(Ids, usize, Reply<Vec<Listed>>),
+    Usage(Ids, Reply<Usage>),
+    Sync(Reply<()>),
+    Checkpoint(Reply<()>),
 }
 
 /// A range of ids.
@@ -123,19 +123,19 @@ impl Verb {
     /// Answers with an error.
     pub(super) fn fail(self, error: Error) {
         match self {
-            Self::Put(.., promise) => promise.keep(Err(error)),
-            Self::Get(.., promise) => promise.keep(Err(error)),
-            Self::Head(_, promise) | Self::Sequence(_, promise) => promise.keep(Err(error)),
-            Self::CompareAndPut(.., promise) => promise.keep(Err(error)),
-            Self::Apply(_, promise) => promise.keep(Err(error)),
-            Self::GetWithSequence(_, promise) => promise.keep(Err(error)),
-            Self::Remove(_, promise) | Self::CompareAndRemove(.., promise) => {
-                promise.keep(Err(error));
+            Self::Put(.., reply) => reply.keep(Err(error)),
+            Self::Get(.., reply) => reply.keep(Err(error)),
+            Self::Head(_, reply) | Self::Sequence(_, reply) => reply.keep(Err(error)),
+            Self::CompareAndPut(.., reply) => reply.keep(Err(error)),
+            Self::Apply(_, reply) => reply.keep(Err(error)),
+            Self::GetWithSequence(_, reply) => reply.keep(Err(error)),
+            Self::Remove(_, reply) | Self::CompareAndRemove(.., reply) => {
+                reply.keep(Err(error));
             }
-            Self::RemoveRange(.., promise) => promise.keep(Err(error)),
-            Self::List(.., promise) => promise.keep(Err(error)),
-            Self::Usage(.., promise) => promise.keep(Err(error)),
-            Self::Sync(promise) | Self::Checkpoint(promise) => promise.keep(Err(error)),
+            Self::RemoveRange(.., reply) => reply.keep(Err(error)),
+            Self::List(.., reply) => reply.keep(Err(error)),
+            Self::Usage(.., reply) => reply.keep(Err(error)),
+            Self::Sync(reply) | Self::Checkpoint(reply) => reply.keep(Err(error)),
         }
     }
 }
@@ -156,9 +156,9 @@ pub type AskedChange<'s, T> = Asked<'s, T, true>;
 pub type AskedRead<'s, T> = Asked<'s, T, false>;
 
 impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
-    fn new(served: &'s Served, verb: impl FnOnce(Promise<T>) -> Verb) -> Self {
-        let (promise, pending) = pair();
-        let verb = verb(promise);
+    fn new(served: &'s Served, verb: impl FnOnce(Reply<T>) -> Verb) -> Self {
+        let (reply, pending) = pair();
+        let verb = verb(reply);
         let ask = Ask {
             touches: verb.touches(),
             writes: verb.writes(),
@@ -230,13 +230,13 @@ impl Served {
     /// As [`Store::put`](crate::object::Store::put).
     pub fn put(&self, id: ObjectId, value: impl Into<Vec<u8>>) -> AskedChange<'_, Stored> {
         let content = Content::Bytes(value.into());
-        Asked::new(self, |promise| Verb::Put(id, content, promise))
+        Asked::new(self, |reply| Verb::Put(id, content, reply))
     }
 
     /// As [`Store::put_draft`](crate::object::Store::put_draft), of a draft of [`store`](Self::store).
     pub fn put_draft(&self, id: ObjectId, draft: Draft) -> AskedChange<'_, Stored> {
         let content = Content::Draft(draft);
-        Asked::new(self, |promise| Verb::Put(id, content, promise))
+        Asked::new(self, |reply| Verb::Put(id, content, reply))
     }
 
     /// As [`Store::get`](crate::object::Store::get).
@@ -246,22 +246,22 @@ impl Served {
 
     /// As [`Store::get_range`](crate::object::Store::get_range).
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> AskedRead<'_, Option<Value>> {
-        Asked::new(self, |promise| Verb::Get(id, range, promise))
+        Asked::new(self, |reply| Verb::Get(id, range, reply))
     }
 
     /// As [`Store::head`](crate::object::Store::head).
     pub fn head(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
-        Asked::new(self, |promise| Verb::Head(id, promise))
+        Asked::new(self, |reply| Verb::Head(id, reply))
     }
 
     /// As [`Store::sequence`](crate::object::Store::sequence).
     pub fn sequence(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
-        Asked::new(self, |promise| Verb::Sequence(id, promise))
+        Asked::new(self, |reply| Verb::Sequence(id, reply))
     }
 
     /// As [`Store::get_with_sequence`](crate::object::Store::get_with_sequence).
     pub fn get_with_sequence(&self, id: ObjectId) -> AskedRead<'_, Option<(Value, u64)>> {
-        Asked::new(self, |promise| Verb::GetWithSequence(id, promise))
+        Asked::new(self, |reply| Verb::GetWithSequence(id, reply))
     }
 
     /// As [`Store::compare_and_put`](crate::object::Store::compare_and_put): if nothing is `expected`, only where there is no such
@@ -273,32 +273,30 @@ impl Served {
         value: impl Into<Vec<u8>>,
     ) -> AskedChange<'_, Option<Stored>> {
         let value = value.into();
-        Asked::new(self, |promise| {
-            Verb::CompareAndPut(id, expected, value, promise)
+        Asked::new(self, |reply| {
+            Verb::CompareAndPut(id, expected, value, reply)
         })
     }
 
     /// As [`Store::apply`](crate::object::Store::apply): each object gets its value, or is removed where there is none. Its
     /// writes are submitted in turn with other requests, up to the depth; each value is dropped when its write is submitted.
     pub fn apply(&self, changes: Vec<(ObjectId, Option<Vec<u8>>)>) -> AskedChange<'_, Vec<u64>> {
-        Asked::new(self, |promise| Verb::Apply(changes, promise))
+        Asked::new(self, |reply| Verb::Apply(changes, reply))
     }
 
     /// As [`Store::remove`](crate::object::Store::remove).
     pub fn remove(&self, id: ObjectId) -> AskedChange<'_, bool> {
-        Asked::new(self, |promise| Verb::Remove(id, promise))
+        Asked::new(self, |reply| Verb::Remove(id, reply))
     }
 
     /// As [`Store::compare_and_remove`](crate::object::Store::compare_and_remove).
     pub fn compare_and_remove(&self, id: ObjectId, expected: u64) -> AskedChange<'_, bool> {
-        Asked::new(self, |promise| {
-            Verb::CompareAndRemove(id, expected, promise)
-        })
+        Asked::new(self, |reply| Verb::CompareAndRemove(id, expected, reply))
     }
 
     /// As [`Store::remove_range`](crate::object::Store::remove_range).
     pub fn remove_range(&self, range: impl RangeBounds<ObjectId>) -> AskedChange<'_, u64> {
-        Asked::new(self, |promise| Verb::RemoveRange(bounds(&range), promise))
+        Asked::new(self, |reply| Verb::RemoveRange(bounds(&range), reply))
     }
 
     /// The first `count_max` objects of [`Store::list`](crate::object::Store::list). No access. `Full` if there is no memory for the
@@ -308,14 +306,12 @@ impl Served {
         range: impl RangeBounds<ObjectId>,
         count_max: usize,
     ) -> AskedRead<'_, Vec<Listed>> {
-        Asked::new(self, |promise| {
-            Verb::List(bounds(&range), count_max, promise)
-        })
+        Asked::new(self, |reply| Verb::List(bounds(&range), count_max, reply))
     }
 
     /// As [`Store::usage`](crate::object::Store::usage).
     pub fn usage(&self, range: impl RangeBounds<ObjectId>) -> AskedRead<'_, Usage> {
-        Asked::new(self, |promise| Verb::Usage(bounds(&range), promise))
+        Asked::new(self, |reply| Verb::Usage(bounds(&range), reply))
     }
 
     /// As [`Store::sync`](crate::object::Store::sync), for changes acknowledged before it is sent.

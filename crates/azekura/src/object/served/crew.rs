@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::ask::{Batched, Content, Ids, Job, Verb};
-use super::pending::Promise;
+use super::pending::Reply;
 use super::syncer::{Owed, Syncer};
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
@@ -93,7 +93,7 @@ impl Putting {
 impl Comparing {
     /// The put, if the comparison succeeded, and its value.
     fn into_put(self, ticket: Ticket) -> (Putting, Content) {
-        let awaited = Awaited::CompareAndPut(self.promise);
+        let awaited = Awaited::CompareAndPut(self.reply);
         let putting = Putting::new(ticket, self.guard, self.durability, awaited);
         (putting, Content::Bytes(self.value))
     }
@@ -102,14 +102,14 @@ impl Comparing {
     fn end(self, result: Result<()>, done: impl FnOnce()) {
         drop(self.guard);
         done();
-        self.promise.keep(result.map(|()| None));
+        self.reply.keep(result.map(|()| None));
     }
 }
 
-/// The promise of a put.
+/// Where the answer of a put goes.
 enum Awaited {
-    Put(Promise<Stored>),
-    CompareAndPut(Promise<Option<Stored>>),
+    Put(Reply<Stored>),
+    CompareAndPut(Reply<Option<Stored>>),
 }
 
 struct Getting {
@@ -137,13 +137,13 @@ impl Getting {
 
 /// The purpose of a read.
 enum Wanted {
-    Value(Promise<Option<Value>>),
-    Sequence(Promise<Option<u64>>),
-    ValueWithSequence(Promise<Option<(Value, u64)>>),
+    Value(Reply<Option<Value>>),
+    Sequence(Reply<Option<u64>>),
+    ValueWithSequence(Reply<Option<(Value, u64)>>),
     /// Whether the object has this sequence, for a put.
     Comparison(u64, Box<Comparing>),
     /// Whether the object has this sequence, for a removal that holds the lock.
-    Removal(u64, ObjectGuard, Durability, Promise<bool>),
+    Removal(u64, ObjectGuard, Durability, Reply<bool>),
 }
 
 /// A put that waits for a comparison. Holds the lock.
@@ -151,7 +151,7 @@ struct Comparing {
     value: Vec<u8>,
     guard: ObjectGuard,
     durability: Durability,
-    promise: Promise<Option<Stored>>,
+    reply: Reply<Option<Stored>>,
 }
 
 /// A batch that holds the locks of its objects.
@@ -167,7 +167,7 @@ struct Batching {
     failed: bool,
     guard: ObjectGuard,
     durability: Durability,
-    promise: Promise<Vec<u64>>,
+    reply: Reply<Vec<u64>>,
     /// Device time of its longest write.
     took: Option<Duration>,
 }
@@ -255,37 +255,37 @@ impl Crew {
     fn begin(&mut self, ticket: Ticket, job: Job) {
         let Job { verb, durability } = job;
         match verb {
-            Verb::Get(id, range, promise) => {
-                self.look(Getting::new(ticket, id, range, Wanted::Value(promise)));
+            Verb::Get(id, range, reply) => {
+                self.look(Getting::new(ticket, id, range, Wanted::Value(reply)));
             }
-            Verb::Sequence(id, promise) => {
-                self.look(Getting::new(ticket, id, 0..0, Wanted::Sequence(promise)));
+            Verb::Sequence(id, reply) => {
+                self.look(Getting::new(ticket, id, 0..0, Wanted::Sequence(reply)));
             }
-            Verb::GetWithSequence(id, promise) => {
-                let wanted = Wanted::ValueWithSequence(promise);
+            Verb::GetWithSequence(id, reply) => {
+                let wanted = Wanted::ValueWithSequence(reply);
                 self.look(Getting::new(ticket, id, 0..u64::MAX, wanted));
             }
-            Verb::CompareAndRemove(id, expected, promise) => {
+            Verb::CompareAndRemove(id, expected, reply) => {
                 let guard = self.store.core.locks.lock(id);
-                let wanted = Wanted::Removal(expected, guard, durability, promise);
+                let wanted = Wanted::Removal(expected, guard, durability, reply);
                 self.look(Getting::new(ticket, id, 0..0, wanted));
             }
-            Verb::Put(id, content, promise) => {
+            Verb::Put(id, content, reply) => {
                 let guard = self.store.core.locks.lock(id);
-                let awaited = Awaited::Put(promise);
+                let awaited = Awaited::Put(reply);
                 self.put(
                     Putting::new(ticket, guard, durability, awaited),
                     id,
                     content,
                 );
             }
-            Verb::CompareAndPut(id, expected, value, promise) => {
+            Verb::CompareAndPut(id, expected, value, reply) => {
                 let guard = self.store.core.locks.lock(id);
                 let comparing = Comparing {
                     value,
                     guard,
                     durability,
-                    promise,
+                    reply,
                 };
                 match expected {
                     Some(expected) => {
@@ -295,19 +295,19 @@ impl Crew {
                     None => self.put_if_absent(ticket, id, comparing),
                 }
             }
-            Verb::Apply(changes, promise) => self.apply(ticket, changes, durability, promise),
-            Verb::Sync(promise) => self.syncer.owe(Owed {
+            Verb::Apply(changes, reply) => self.apply(ticket, changes, durability, reply),
+            Verb::Sync(reply) => self.syncer.owe(Owed {
                 ticket: Some(ticket),
-                tell: Box::new(move |synced| promise.keep(synced)),
+                tell: Box::new(move |synced| reply.keep(synced)),
             }),
-            Verb::Checkpoint(promise) => {
+            Verb::Checkpoint(reply) => {
                 let shared = Arc::clone(&self.shared);
                 self.checkpointer.owe(Owed {
                     ticket: None,
                     // Many accesses: its time does not show how long one takes.
                     tell: Box::new(move |made| {
                         shared.done_without(ticket);
-                        promise.keep(made);
+                        reply.keep(made);
                     }),
                 });
             }
@@ -335,29 +335,29 @@ impl Crew {
     fn at_once(&self, verb: Verb, durability: Durability) -> Box<dyn FnOnce() + '_> {
         let (store, core) = (&self.store, &self.store.core);
         match verb {
-            Verb::Remove(id, promise) => {
+            Verb::Remove(id, reply) => {
                 let guard = core.locks.lock(id);
                 let removed = core.remove(id);
                 drop(guard);
                 let changed = matches!(removed, Ok(true));
-                Box::new(move || self.acknowledge(removed, changed, durability, promise))
+                Box::new(move || self.acknowledge(removed, changed, durability, reply))
             }
-            Verb::RemoveRange(ids, promise) => {
+            Verb::RemoveRange(ids, reply) => {
                 let removed = core.remove_range(&ids);
                 let changed = matches!(removed, Ok(1..));
-                Box::new(move || self.acknowledge(removed, changed, durability, promise))
+                Box::new(move || self.acknowledge(removed, changed, durability, reply))
             }
-            Verb::Head(id, promise) => {
+            Verb::Head(id, reply) => {
                 let found = store.head(id);
-                Box::new(move || promise.keep(found))
+                Box::new(move || reply.keep(found))
             }
-            Verb::List(ids, count_max, promise) => {
+            Verb::List(ids, count_max, reply) => {
                 let listed = list(store, ids, count_max);
-                Box::new(move || promise.keep(listed))
+                Box::new(move || reply.keep(listed))
             }
-            Verb::Usage(ids, promise) => {
+            Verb::Usage(ids, reply) => {
                 let usage = store.usage(ids);
-                Box::new(move || promise.keep(usage))
+                Box::new(move || reply.keep(usage))
             }
             _ => unreachable!("it is not done at once"),
         }
@@ -386,7 +386,7 @@ impl Crew {
         ticket: Ticket,
         changes: Vec<Batched>,
         durability: Durability,
-        promise: Promise<Vec<u64>>,
+        reply: Reply<Vec<u64>>,
     ) {
         let core = &self.store.core;
         let count = changes.len();
@@ -398,7 +398,7 @@ impl Crew {
             Ok((parts, left)) => (parts, VecDeque::from(left)),
             Err(error) => {
                 self.shared.done_without(ticket);
-                return promise.keep(Err(error));
+                return reply.keep(Err(error));
             }
         };
         let mut batching = Batching {
@@ -410,7 +410,7 @@ impl Crew {
             failed: false,
             guard: core.locks.lock_all(ids),
             durability,
-            promise,
+            reply,
             took: None,
         };
         for (id, value) in changes {
@@ -491,7 +491,7 @@ impl Crew {
         drop(batching.guard);
         self.done(batching.ticket, batching.took, batching.failed);
         let changed = sequences.is_ok() && !batching.parts.is_empty();
-        self.acknowledge(sequences, changed, batching.durability, batching.promise);
+        self.acknowledge(sequences, changed, batching.durability, batching.reply);
     }
 
     /// Submits a request; returns it if that fails.
@@ -577,12 +577,12 @@ impl Crew {
         self.done(putting.ticket, putting.took, failed);
         let changed = stored.is_ok();
         match putting.awaited {
-            Awaited::Put(promise) => {
-                self.acknowledge(stored, changed, putting.durability, promise);
+            Awaited::Put(reply) => {
+                self.acknowledge(stored, changed, putting.durability, reply);
             }
-            Awaited::CompareAndPut(promise) => {
+            Awaited::CompareAndPut(reply) => {
                 let stored = stored.map(Some);
-                self.acknowledge(stored, changed, putting.durability, promise);
+                self.acknowledge(stored, changed, putting.durability, reply);
             }
         }
     }
@@ -647,19 +647,19 @@ impl Crew {
             ticket, id, took, ..
         } = getting;
         match getting.wanted {
-            Wanted::Value(promise) => {
+            Wanted::Value(reply) => {
                 self.done(ticket, took, failed);
-                promise.keep(read.map(|read| read.map(|(bytes, _)| bytes)));
+                reply.keep(read.map(|read| read.map(|(bytes, _)| bytes)));
             }
-            Wanted::Sequence(promise) => {
+            Wanted::Sequence(reply) => {
                 self.done(ticket, took, failed);
-                promise.keep(read.map(|read| read.map(|(_, sequence)| sequence)));
+                reply.keep(read.map(|read| read.map(|(_, sequence)| sequence)));
             }
-            Wanted::ValueWithSequence(promise) => {
+            Wanted::ValueWithSequence(reply) => {
                 self.done(ticket, took, failed);
-                promise.keep(read);
+                reply.keep(read);
             }
-            Wanted::Removal(expected, guard, durability, promise) => {
+            Wanted::Removal(expected, guard, durability, reply) => {
                 let removed = match read {
                     Ok(Some((_, sequence))) if sequence == expected => self.store.core.remove(id),
                     read => read.map(|_| false),
@@ -667,7 +667,7 @@ impl Crew {
                 drop(guard);
                 self.done(ticket, took, failed);
                 let changed = matches!(removed, Ok(true));
-                self.acknowledge(removed, changed, durability, promise);
+                self.acknowledge(removed, changed, durability, reply);
             }
             Wanted::Comparison(expected, comparing) => match read {
                 Ok(Some((_, sequence))) if sequence == expected => {
@@ -686,20 +686,20 @@ impl Crew {
         result: Result<T>,
         changed: bool,
         durability: Durability,
-        promise: Promise<T>,
+        reply: Reply<T>,
     ) {
         if !changed {
-            return promise.keep(result);
+            return reply.keep(result);
         }
         let core = &self.store.core;
         let owes = core.owes_sync(durability);
         let result = result.and_then(|answer| core.work_is_due().map(|()| answer));
         if !owes {
-            return promise.keep(result);
+            return reply.keep(result);
         }
         self.syncer.owe(Owed {
             ticket: None,
-            tell: Box::new(move |synced| promise.keep(synced.and(result))),
+            tell: Box::new(move |synced| reply.keep(synced.and(result))),
         });
     }
 

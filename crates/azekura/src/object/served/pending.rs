@@ -1,7 +1,7 @@
 //! The answer to a request, before it exists.
 //!
 //! A [`Pending`] is a future of the standard library, bound to no runtime; a thread can also wait for it. Dropping it cancels a request
-//! that waits in the queue. The promise gives the answer once; if it is dropped before, the answer is an error, so no caller waits for ever.
+//! that waits in the queue. A `Reply` gives the answer once; if it is dropped before, the answer is an error, so no caller waits for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,17 +42,17 @@ pub struct Pending<T> {
 
 /// Gives the answer.
 #[derive(Debug)]
-pub(super) struct Promise<T>(Option<Arc<Answer<T>>>);
+pub(super) struct Reply<T>(Option<Arc<Answer<T>>>);
 
 /// Both halves of an answer.
-pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
+pub(super) fn pair<T>() -> (Reply<T>, Pending<T>) {
     let answer = Arc::new(Answer {
         state: Mutex::new(State::Open(None)),
         came: Condvar::new(),
     });
-    let promise = Promise(Some(Arc::clone(&answer)));
+    let reply = Reply(Some(Arc::clone(&answer)));
     let queued = None;
-    (promise, Pending { answer, queued })
+    (reply, Pending { answer, queued })
 }
 
 impl<T> Pending<T> {
@@ -109,7 +109,7 @@ impl<T> Future for Pending<T> {
     }
 }
 
-impl<T> Promise<T> {
+impl<T> Reply<T> {
     /// Gives the answer.
     pub(super) fn keep(mut self, result: Result<T>) {
         if let Some(answer) = self.0.take() {
@@ -118,7 +118,7 @@ impl<T> Promise<T> {
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         if let Some(answer) = self.0.take() {
             let error = Error::new(Kind::Poisoned, "the request was given up")
@@ -157,14 +157,14 @@ mod tests {
     #[test]
     fn the_last_who_polled_is_woken_once() {
         let wakers = [Arc::new(Counted::default()), Arc::new(Counted::default())];
-        let (promise, mut pending) = pair();
+        let (reply, mut pending) = pair();
         for waker in &wakers {
             let waker = Waker::from(Arc::clone(waker));
             let polled = Pin::new(&mut pending).poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
         assert!(!pending.is_there());
-        promise.keep(Ok(7));
+        reply.keep(Ok(7));
         assert!(pending.is_there());
         let woken = wakers.map(|waker| waker.0.load(Ordering::SeqCst));
         assert_eq!(woken, [0, 1]);
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_promise_that_is_dropped_is_an_error() {
-        let (promise, pending) = pair::<()>();
+        let (reply, pending) = pair::<()>();
         let waits = std::thread::spawn(|| pending.wait());
-        drop(promise);
+        drop(reply);
         let error = waits.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), Kind::Poisoned);
     }

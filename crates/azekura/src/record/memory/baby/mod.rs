@@ -45,7 +45,7 @@ use cell::Cells;
 use cluster::words_of;
 use frame::FRAME;
 use together::GROUP;
-use tree::{End, To, Tree};
+use tree::{Descent, To, Tree};
 
 use crate::counter::Counter;
 use crate::engine::{
@@ -238,7 +238,7 @@ impl BabyDb {
 
     /// What is at the end of the way to `key`; `None` if it does not count.
     #[inline(always)]
-    fn see_at(&self, end: &End<'_>, key: &[u8], buffer: &mut Buffer) -> Option<Seen> {
+    fn see_at(&self, end: &Descent<'_>, key: &[u8], buffer: &mut Buffer) -> Option<Seen> {
         let version = end.frame.latch.begin();
         if !end.is_still() {
             return None;

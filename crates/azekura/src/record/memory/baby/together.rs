@@ -4,7 +4,7 @@
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
 //! none of them alone. A way on which somebody changed something ends; its key goes alone afterwards. It changes nothing.
 
-use super::tree::{End, LINES_OF_LEAF, To, Tree};
+use super::tree::{Descent, LINES_OF_LEAF, To, Tree};
 use super::{BabyDb, Buffer, Seen};
 use crate::io::mmap::prefetch;
 use crate::node::Search;
@@ -17,7 +17,7 @@ pub(super) const GROUP: usize = 32;
 #[derive(Clone, Copy)]
 pub(super) struct Way<'t> {
     /// The node that is being looked at.
-    end: End<'t>,
+    end: Descent<'t>,
     /// Of its latch.
     version: u64,
     search: Search,
@@ -35,7 +35,7 @@ fn bring<T>(word: Option<&T>) {
 impl Tree {
     /// Begins the search in the node at a way's end.
     #[inline(always)]
-    fn begin<'t>(&self, end: End<'t>, key: &[u8]) -> Option<Way<'t>> {
+    fn begin<'t>(&self, end: Descent<'t>, key: &[u8]) -> Option<Way<'t>> {
         let version = end.frame.latch.begin();
         let search = self.node(end.frame).search(key);
         end.is_still().then_some(Way {

@@ -41,14 +41,14 @@ pub(super) enum To<'k> {
 
 /// The end of a way, and what must still hold for it to count.
 #[derive(Clone, Copy)]
-pub(super) struct End<'t> {
+pub(super) struct Descent<'t> {
     pub(super) number: u32,
     pub(super) frame: &'t Frame,
     parent: &'t Latch,
     version: u64,
 }
 
-impl End<'_> {
+impl Descent<'_> {
     /// Whether the way still leads here.
     #[inline(always)]
     pub(super) fn is_still(&self) -> bool {
@@ -102,7 +102,7 @@ impl Tree {
 
     /// The way down to `level`; `None`: the root is below it.
     #[inline(always)]
-    pub(super) fn way(&self, to: To<'_>, level: u32) -> Option<End<'_>> {
+    pub(super) fn way(&self, to: To<'_>, level: u32) -> Option<Descent<'_>> {
         'again: loop {
             let mut parent = &self.top;
             let mut version = parent.begin();
@@ -138,7 +138,7 @@ impl Tree {
                     continue 'again;
                 }
             }
-            return Some(End {
+            return Some(Descent {
                 number,
                 frame: self.frames.at(number),
                 parent,
@@ -149,7 +149,7 @@ impl Tree {
 
     /// The way to a leaf.
     #[inline(always)]
-    pub(super) fn way_to_leaf(&self, to: To<'_>) -> End<'_> {
+    pub(super) fn way_to_leaf(&self, to: To<'_>) -> Descent<'_> {
         loop {
             if let Some(end) = self.way(to, 0) {
                 return end;
@@ -159,8 +159,8 @@ impl Tree {
 
     /// The end of a way at the child of the node that `parent` guards.
     #[inline(always)]
-    pub(super) fn end<'t>(&'t self, number: u32, parent: &'t Latch, version: u64) -> End<'t> {
-        End {
+    pub(super) fn end<'t>(&'t self, number: u32, parent: &'t Latch, version: u64) -> Descent<'t> {
+        Descent {
             number,
             frame: self.frames.at(number),
             parent,
