@@ -212,6 +212,17 @@ fn files_depend_one_way() {
 }
 
 #[test]
+fn every_source_file_is_declared_by_a_module() {
+    let texts = repository();
+    let sources = texts
+        .iter()
+        .filter(|text| rust(text) && text.path.starts_with("crates/"));
+    let sources: Vec<_> = sources.map(|text| (&*text.path, &*text.text)).collect();
+    let findings = circles::orphans(&sources);
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
 fn crates_depend_one_way() {
     let manifest = |text: &Text| text.path.starts_with("crates/") && ends_with(text, "/Cargo.toml");
     check(manifest, direction::crates);

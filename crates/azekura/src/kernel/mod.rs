@@ -16,6 +16,7 @@
 //! | `superblock` | reads, chooses and writes the slots; reports damaged ones |
 //! | `checkpoint` | makes a root the one that the superblock names |
 //! | `recover` | begins and ends the recovery of a log |
+//! | `handle` | ends a store with its background worker, by a close or a drop |
 //!
 //! Invariants:
 //! 1. A superblock names only what a sync has made durable before.
@@ -25,8 +26,11 @@
 //! It does not know records, indexes, or when a checkpoint is due.
 
 pub mod checkpoint;
+mod handle;
 pub mod recover;
 pub mod superblock;
+
+pub(crate) use handle::{Closing, Handle};
 
 pub use checkpoint::{Committed, NextCheckpoint};
 pub use superblock::{Payload, Slots, SuperblockPair};

@@ -71,8 +71,9 @@ use crate::error::{Error, Kind, Result, size};
 use crate::explore::{Mutex, RwLock};
 use crate::io::Storage;
 use crate::io::counted::Counts;
+use crate::kernel::Handle;
 use crate::log::Log;
-use crate::worker::{Notify, Worker};
+use crate::worker::Notify;
 
 use checkpoint::Checkpoint;
 use checkpoint::images::CorrectedBits;
@@ -187,8 +188,7 @@ pub struct Stored {
 /// ending `_with` that takes a [`Durability`] of its own as its last argument.
 #[derive(Debug)]
 pub struct Store {
-    core: Arc<Core>,
-    worker: Option<Worker>,
+    core: Handle<Core>,
 }
 
 /// Free space and the order of changes, under one lock, so that an allocation extent holds no sequence below its own.

@@ -90,6 +90,50 @@ fn compare(files: &[(&str, &str)], known: &[(&str, &str)]) -> Vec<String> {
     findings
 }
 
+/// Source files that no module declares: the compiler never sees them.
+pub(crate) fn orphans(files: &[(&str, &str)]) -> Vec<String> {
+    let is_declared = |path: &str| {
+        let Some((folder, name)) = path.trim_end_matches("/mod.rs").rsplit_once('/') else {
+            return true;
+        };
+        let name = name.trim_end_matches(".rs");
+        let parents = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"].map(|end| format!("{folder}{end}"));
+        let declaration = format!("mod {name};");
+        files.iter().any(|(of, text)| {
+            parents.iter().any(|parent| parent == of) && split(text).code.contains(&declaration)
+        })
+    };
+    let is_root = |path: &str| {
+        path.ends_with("/src/lib.rs")
+            || path.ends_with("/src/main.rs")
+            || path.contains("/src/bin/")
+    };
+    let sources = files
+        .iter()
+        .map(|(path, _)| *path)
+        .filter(|path| path.contains("/src/"));
+    sources
+        .filter(|path| !is_root(path) && !is_declared(path))
+        .map(|path| format!("{path}:1: no module declares this file"))
+        .collect()
+}
+
+#[test]
+fn a_file_that_no_module_declares_is_found() {
+    let files = [
+        ("crates/a/src/lib.rs", "mod one;\nmod two;\n// mod three;\n"),
+        ("crates/a/src/one.rs", "mod below;\n"),
+        ("crates/a/src/one/below.rs", ""),
+        ("crates/a/src/two/mod.rs", "mod own;\n"),
+        ("crates/a/src/two/own.rs", ""),
+        ("crates/a/src/three.rs", ""),
+        ("crates/a/src/two/lost.rs", ""),
+    ];
+    let findings = orphans(&files);
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings[0].contains("three.rs") && findings[1].contains("lost.rs"));
+}
+
 /// The source files of each crate under `crates/`, tests left out.
 fn crates(files: &[(&str, &str)]) -> BTreeMap<String, Crate> {
     let mut all: BTreeMap<String, Crate> = BTreeMap::new();

@@ -40,7 +40,7 @@ use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
-use crate::kernel::SuperblockPair;
+use crate::kernel::{Closing, SuperblockPair};
 use crate::log::manifest::segments_of;
 use crate::log::{Log, Segment, Use};
 use crate::object::care::check::{CheckReport, Finding};

@@ -25,7 +25,7 @@ use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
 use crate::io::overlay::Overlay;
-use crate::kernel::SuperblockPair;
+use crate::kernel::{Handle, SuperblockPair};
 use crate::object::care::correct::with_corrected;
 use crate::object::care::repair::{Known, rebuilt};
 use crate::object::care::report::Repaired;
@@ -182,8 +182,7 @@ impl Store {
         core.forget_to_close();
         let _first = core.flaws.set(flaws);
         Ok(Self {
-            core: Arc::new(core),
-            worker: None,
+            core: Handle::idle(core),
         })
     }
 }

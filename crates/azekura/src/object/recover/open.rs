@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result, sizes};
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
-use crate::kernel::{Slots, SuperblockPair, recover};
+use crate::kernel::{Closing, Handle, Slots, SuperblockPair, recover};
 use crate::log::manifest::segments_of;
 use crate::object::checkpoint::background;
 use crate::object::checkpoint::images::{read_root, to_repair};
@@ -166,32 +166,17 @@ impl Store {
     }
 
     pub(crate) fn start(core: Core) -> Result<Self> {
-        let core = Arc::new(core);
         let has_worker = core.options.background;
-        let worker = has_worker.then(|| background::start(&core)).transpose()?;
-        Ok(Self { core, worker })
+        let core = Handle::start(core, |core| {
+            has_worker.then(|| background::start(core)).transpose()
+        })?;
+        Ok(Self { core })
     }
 
     /// Closes the store: everything is durable, and the next open replays nothing. Dropping does the same, but can only
     /// trace an error.
     pub fn close(mut self) -> Result<()> {
-        self.shut()
-    }
-
-    fn shut(&mut self) -> Result<()> {
-        if let Some(worker) = self.worker.take() {
-            worker.stop();
-        }
         self.core.close()
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let is_open = self.core.checkpoint.lock().last().open;
-        if is_open && let Err(error) = self.shut() {
-            tracing::error!(%error, "closing failed; the next open recovers");
-        }
     }
 }
 
@@ -206,8 +191,14 @@ impl Core {
         let superblock = &mut self.checkpoint.lock().committed.superblock;
         superblock.payload.open = false;
     }
+}
 
-    pub(crate) fn close(&self) -> Result<()> {
+impl Closing for Core {
+    fn is_open(&self) -> bool {
+        self.checkpoint.lock().last().open
+    }
+
+    fn close(&self) -> Result<()> {
         if self.refuse_changes().is_err() {
             // Nothing must be written.
             return Ok(());

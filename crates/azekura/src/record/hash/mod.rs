@@ -82,10 +82,11 @@ use crate::explore::Mutex;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
+use crate::kernel::Handle;
 use crate::log::{End, Log, Segment, Use};
 use crate::record::gate::{self, Gate};
 use crate::record::scan;
-use crate::worker::{Notify, Worker};
+use crate::worker::Notify;
 
 use recover::Known;
 
@@ -203,8 +204,7 @@ impl Default for Options {
 
 /// An open hash file. See the module's text.
 pub struct HashDb {
-    core: Arc<Core>,
-    worker: Option<Worker>,
+    core: Handle<Core>,
 }
 
 /// What the threads of a process share of an open file.

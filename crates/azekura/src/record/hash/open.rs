@@ -31,7 +31,7 @@ use crate::index::Index;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
 use crate::kernel::superblock::damaged_slots;
-use crate::kernel::{self, SuperblockPair, recover};
+use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
 use crate::log::manifest::{FIRST_SEQUENCE, Manifest, cut_short, segments_of};
 use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
@@ -242,50 +242,31 @@ impl HashDb {
         let core = build(log, index, options, state, count, known)?;
         core.note_mark(Some(&mark));
         Ok(Self {
-            core: Arc::new(core),
-            worker: None,
+            core: Handle::idle(core),
         })
     }
 
     fn start(core: Core) -> Result<Self> {
         core.keep_for_checkpoint(&core.checkpoint.lock());
-        let core = Arc::new(core);
         let has_worker = core.options.background;
-        let worker = has_worker.then(|| background::start(&core)).transpose()?;
-        Ok(Self { core, worker })
+        let core = Handle::start(core, |core| {
+            has_worker.then(|| background::start(core)).transpose()
+        })?;
+        Ok(Self { core })
     }
 
     /// Closes the file: everything is durable afterwards, and the next open replays little. Dropping does
     /// the same, but can only trace an error.
     pub fn close(mut self) -> Result<()> {
-        self.shut()
-    }
-
-    fn shut(&mut self) -> Result<()> {
-        if let Some(worker) = self.worker.take() {
-            worker.stop();
-        }
         self.core.close()
     }
 }
 
-impl Drop for HashDb {
-    fn drop(&mut self) {
-        let is_open = self
-            .core
-            .checkpoint
-            .lock()
-            .committed
-            .superblock
-            .payload
-            .open;
-        if is_open && let Err(error) = self.shut() {
-            tracing::error!(%error, "closing failed; the next open recovers");
-        }
+impl Closing for Core {
+    fn is_open(&self) -> bool {
+        self.checkpoint.lock().committed.superblock.payload.open
     }
-}
 
-impl Core {
     fn close(&self) -> Result<()> {
         if self.known.is_read_only() {
             return Ok(());
