@@ -88,8 +88,8 @@ impl NonVolatileMemory for Counted {
 
 type Direct = Storage<Counted>;
 
-/// The class, what opens the storage, and what is counted of it.
-type Ready<F> = (Class, F, Arc<Counting>);
+/// What opens the storage, and what is counted of it.
+type Ready<F> = (F, Arc<Counting>);
 
 fn storage(setup: &Setup) -> Result<Ready<impl FnOnce() -> cannyls::Result<Direct> + use<>>> {
     let path = setup.require_path()?.clone();
@@ -110,24 +110,19 @@ fn storage(setup: &Setup) -> Result<Ready<impl FnOnce() -> cannyls::Result<Direc
             builder.open(Counted { file, asked })
         }
     };
-    Ok((class, opened, asked))
+    Ok((opened, asked))
 }
 
 struct Cannyls {
     storage: Mutex<Direct>,
     asked: Arc<Counting>,
-    class: Class,
 }
 
 /// Opens or makes a storage, to be called directly.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
-    let (class, opened, asked) = storage(setup)?;
+    let (opened, asked) = storage(setup)?;
     let storage = Mutex::new(opened().or_failed("open")?);
-    Ok(Box::new(Cannyls {
-        storage,
-        asked,
-        class,
-    }))
+    Ok(Box::new(Cannyls { storage, asked }))
 }
 
 /// Its own aligned memory, and where it goes.
@@ -178,9 +173,6 @@ impl Objects for Cannyls {
         let synced = self.storage().journal_sync();
         synced.or_failed("sync")
     }
-    fn durability(&self) -> Class {
-        self.class
-    }
     fn counters(&self) -> Option<Counters> {
         Some(self.asked.counters())
     }
@@ -191,12 +183,11 @@ struct Queued {
     device: Mutex<Device>,
     handle: DeviceHandle,
     asked: Arc<Counting>,
-    class: Class,
 }
 
 /// Opens or makes a storage in a thread of its own.
 pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
-    let (class, opened, asked) = storage(setup)?;
+    let (opened, asked) = storage(setup)?;
     let device = DeviceBuilder::new().spawn(opened);
     let handle = device.handle();
     wait(
@@ -210,7 +201,6 @@ pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
         device: Mutex::new(device),
         handle,
         asked,
-        class,
     }))
 }
 
@@ -248,9 +238,6 @@ impl Objects for Queued {
         let nobody = LumpId::new(NOBODY);
         wait(self.handle.request().journal_sync().delete(nobody), "sync")?;
         wait(self.handle.request().head(nobody), "sync").map(drop)
-    }
-    fn durability(&self) -> Class {
-        self.class
     }
     fn counters(&self) -> Option<Counters> {
         Some(self.asked.counters())

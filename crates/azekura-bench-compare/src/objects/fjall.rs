@@ -66,7 +66,4 @@ impl Objects for Fjall {
     fn sync(&self) -> Result<()> {
         self.db.persist(PersistMode::SyncData).or_failed("persist")
     }
-    fn durability(&self) -> Class {
-        self.class
-    }
 }

@@ -10,43 +10,35 @@ use azekura_bench::phase::Class;
 use azekura_bench::target::Target;
 
 use super::key;
-use crate::rivals::lmdb;
+use crate::rivals::lmdb::Lmdb;
 
 /// Addresses are reserved in these units, and so many more than the values need.
 const UNIT: u64 = 1 << 30;
-
-struct Lmdb {
-    db: lmdb::Lmdb,
-    class: Class,
-}
 
 /// Opens or makes an environment.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     let path = setup.require_path()?;
     let class = setup.require_class("lmdb", &[Class::Process, Class::Power])?;
     let map_size = (setup.capacity.next_multiple_of(UNIT) + UNIT) as usize;
-    let db = lmdb::Lmdb::at(path, map_size, class == Class::Power)?;
-    Ok(Box::new(Lmdb { db, class }))
+    let db = Lmdb::at(path, map_size, class == Class::Power)?;
+    Ok(Box::new(db))
 }
 
 impl Objects for Lmdb {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
-        self.db.set(&key(id), value).map(|()| None)
+        self.set(&key(id), value).map(|()| None)
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
-        let found = self.db.copy(&key(id))?;
+        let found = self.copy(&key(id))?;
         Ok(found.map(|value| Box::new(value) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
-        self.db.remove(&key(id)).map(Some)
+        Target::remove(self, &key(id)).map(Some)
     }
     fn sync(&self) -> Result<()> {
-        Target::sync(&self.db, Durability::Power)
-    }
-    fn durability(&self) -> Class {
-        self.class
+        Target::sync(self, Durability::Power)
     }
     fn close(self: Box<Self>) -> Result<()> {
-        self.db.close()
+        Target::close(*self)
     }
 }

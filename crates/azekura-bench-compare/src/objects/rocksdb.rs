@@ -30,11 +30,6 @@ const BLOBS: &str = "enable_blob_files=true;min_blob_size=4096;blob_file_size=26
     enable_blob_garbage_collection=true;blob_garbage_collection_age_cutoff=0.25;\
     blob_garbage_collection_force_threshold=0.5";
 
-struct Rocks {
-    db: RocksDb,
-    class: Class,
-}
-
 /// Opens or makes a database with its defaults.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     with(setup, "")
@@ -55,24 +50,21 @@ fn with(setup: &Setup, options: &str) -> Result<Box<dyn Objects>> {
     let class = setup.require_class("rocksdb", &[Class::Process, Class::Power])?;
     let power = class == Class::Power;
     let db = RocksDb::with_options(path, setup.create, power, false, options)?;
-    Ok(Box::new(Rocks { db, class }))
+    Ok(Box::new(db))
 }
 
-impl Objects for Rocks {
+impl Objects for RocksDb {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
-        self.db.set(&key(id), value).map(|()| None)
+        self.set(&key(id), value).map(|()| None)
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
-        let found = self.db.pin(&key(id))?;
+        let found = self.pin(&key(id))?;
         Ok(found.map(|value| Box::new(value) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
-        self.db.remove(&key(id)).map(|_| None)
+        Target::remove(self, &key(id)).map(|_| None)
     }
     fn sync(&self) -> Result<()> {
-        Target::sync(&self.db, Durability::Power)
-    }
-    fn durability(&self) -> Class {
-        self.class
+        Target::sync(self, Durability::Power)
     }
 }

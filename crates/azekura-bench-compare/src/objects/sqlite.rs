@@ -14,10 +14,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::key;
 use crate::rivals::Called as _;
 
-struct Sqlite {
-    connection: Mutex<Connection>,
-    class: Class,
-}
+struct Sqlite(Mutex<Connection>);
 
 /// Opens or makes a database.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
@@ -35,15 +32,12 @@ pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
          CREATE TABLE IF NOT EXISTS objects (id BLOB PRIMARY KEY, value BLOB NOT NULL)"
     ));
     prepared.or_failed("open")?;
-    Ok(Box::new(Sqlite {
-        connection: Mutex::new(connection),
-        class,
-    }))
+    Ok(Box::new(Sqlite(Mutex::new(connection))))
 }
 
 impl Sqlite {
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().expect("no thread panics in a call")
+        self.0.lock().expect("no thread panics in a call")
     }
 }
 
@@ -77,8 +71,5 @@ impl Objects for Sqlite {
             .connection()
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
         done.or_failed("checkpoint")
-    }
-    fn durability(&self) -> Class {
-        self.class
     }
 }

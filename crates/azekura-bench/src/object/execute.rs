@@ -207,7 +207,6 @@ mod tests {
     use super::*;
     use crate::object::operation::{Method, ValueOf};
     use crate::object::store::Found;
-    use crate::phase::Class;
 
     /// A store in memory, whose ids end in what goes wrong.
     #[derive(Default)]
@@ -236,9 +235,6 @@ mod tests {
         }
         fn sync(&self) -> Result<()> {
             Ok(())
-        }
-        fn durability(&self) -> Class {
-            Class::None
         }
     }
 

@@ -372,7 +372,7 @@ impl Runner<'_> {
         before: (Device, Option<Counters>, Option<Calls>),
     ) {
         let (did, own, calls) = before;
-        phase.durability = Some(store.durability());
+        phase.durability = Some(store.durability(self.plan.durability));
         phase.cost.memory(self.before, Memory::now());
         phase.cost.device = device(self.plan).since(did);
         let calls = calls.zip(Calls::now());

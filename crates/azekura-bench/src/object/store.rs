@@ -84,8 +84,10 @@ pub trait Objects: Send + Sync {
     /// Brings everything acknowledged to the device.
     fn sync(&self) -> Result<()>;
 
-    /// What an acknowledged change survives.
-    fn durability(&self) -> Class;
+    /// What an acknowledged change survives: the class that it was opened for, or nothing.
+    fn durability(&self, class: Class) -> Class {
+        class
+    }
 
     /// Whether a get hands over the value that was put, so that it can be compared.
     fn verifiable(&self) -> bool {

@@ -19,10 +19,7 @@ use crate::phase::Class;
 /// Changes between two syncs in the class `buffered`.
 const INTERVAL: u64 = 4096;
 
-struct Azekura {
-    store: Store,
-    class: Class,
-}
+struct Azekura(Store);
 
 /// Values shorter than this are small, and have a journal of their own length.
 const SMALL: u64 = 4096;
@@ -57,7 +54,7 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     } else {
         Store::open(path, &options)?
     };
-    Ok(Box::new(Azekura { store, class }))
+    Ok(Box::new(Azekura(store)))
 }
 
 struct Drafted<'s>(&'s Store, azekura::object::Draft);
@@ -74,31 +71,28 @@ impl Draft for Drafted<'_> {
 
 impl Objects for Azekura {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
-        let stored = self.store.put(ObjectId(id), value)?;
+        let stored = self.0.put(ObjectId(id), value)?;
         Ok(Some(stored.replaced))
     }
     fn draft(&self, len: u64) -> Result<Option<Box<dyn Draft + '_>>> {
-        let draft = self.store.draft(len)?;
-        Ok(Some(Box::new(Drafted(&self.store, draft))))
+        let draft = self.0.draft(len)?;
+        Ok(Some(Box::new(Drafted(&self.0, draft))))
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
-        let found = self.store.get(ObjectId(id))?;
+        let found = self.0.get(ObjectId(id))?;
         Ok(found.map(|value| Box::new(value) as Found<'_>))
     }
     fn remove(&self, id: u128) -> Result<Option<bool>> {
-        self.store.remove(ObjectId(id)).map(Some)
+        self.0.remove(ObjectId(id)).map(Some)
     }
     fn sync(&self) -> Result<()> {
-        self.store.sync()
-    }
-    fn durability(&self) -> Class {
-        self.class
+        self.0.sync()
     }
     fn close(self: Box<Self>) -> Result<()> {
-        self.store.close()
+        self.0.close()
     }
     fn counters(&self) -> Option<Counters> {
-        let counts = self.store.accesses();
+        let counts = self.0.accesses();
         Some(Counters {
             reads: counts.reads.load(Ordering::Relaxed),
             writes: counts.writes.load(Ordering::Relaxed),

@@ -156,10 +156,6 @@ impl Objects for Device {
         self.file.sync()
     }
 
-    fn durability(&self) -> Class {
-        self.class
-    }
-
     fn verifiable(&self) -> bool {
         false
     }

@@ -162,14 +162,6 @@ impl Objects for Files {
             .map_err(|error| failed("cannot sync the file system", &self.root)(error.into()))
     }
 
-    fn durability(&self) -> Class {
-        if self.power {
-            Class::Power
-        } else {
-            Class::Process
-        }
-    }
-
     fn counters(&self) -> Option<Counters> {
         Some(self.counting.counters())
     }

@@ -33,7 +33,7 @@ impl Objects for Nothing {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
-    fn durability(&self) -> Class {
+    fn durability(&self, _: Class) -> Class {
         Class::None
     }
     fn verifiable(&self) -> bool {
