@@ -9,8 +9,8 @@
 //! An operation that fails is a result like others, and the run goes on; a value that is not what was put
 //! ends it. It does not sum up, and holds no results.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use azekura::error::{Error, Kind, Result};
 use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 
 use super::draw;
-use super::operation::{Operation, Outcome, VALUE_SIZE_MAX};
+use super::operation::{Operation, Outcome};
 use super::plan::How;
 use super::store::{Draft, Objects};
-use crate::threads::start_in;
+use crate::threads::together;
 
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
@@ -49,25 +49,29 @@ struct Worker {
     scratch: Vec<u8>,
 }
 
-/// Runs `operations`; `keep` gets each result when it is there, from one thread at a time.
+/// Runs `operations`, and returns how many seconds that took; `keep` gets each result when it is there, from one thread at a
+/// time.
 ///
-/// Errors: `Corrupted` (a value that is not what was put), and whatever `operations` and `keep` return. An
+/// Errors: `Corrupted` (a value that is not what was put), and whatever `keep` returns. An
 /// operation that the store refuses is no error here.
 pub fn execute(
     store: &dyn Objects,
-    operations: &mut (dyn Iterator<Item = Result<Operation>> + Send),
+    operations: &mut (dyn Iterator<Item = Operation> + Send),
     load: &Load,
     keep: &mut (dyn FnMut(Outcome) -> Result<()> + Send),
-) -> Result<()> {
+) -> Result<f64> {
     let next = Mutex::new((0, operations));
     let keep = Mutex::new(keep);
     let stop = AtomicBool::new(false);
-    let begin = Instant::now();
-    let work = || -> Result<()> {
-        let mut worker = Worker {
+    let begin = OnceLock::new();
+    let prepare = |_| {
+        Ok(Worker {
             value: AlignedBuf::zeroed(0, ALIGNMENT)?,
             scratch: Vec::new(),
-        };
+        })
+    };
+    let work = |mut worker: Worker| -> Result<()> {
+        let begin = *begin.get_or_init(Instant::now);
         while !stop.load(Ordering::Relaxed) {
             let (seqno, operation) = {
                 let mut next = next.lock().expect("no thread panics while it takes one");
@@ -75,25 +79,16 @@ pub fn execute(
                     break;
                 };
                 next.0 += 1;
-                (next.0 - 1, operation?)
+                (next.0 - 1, operation)
             };
             let outcome = worker.run(store, seqno, operation, load, begin)?;
             keep.lock().expect("no thread panics while it keeps one")(outcome)?;
         }
         Ok(())
     };
-    let guarded = || work().inspect_err(|_| stop.store(true, Ordering::Relaxed));
-    thread::scope(|scope| {
-        let threads: Result<Vec<_>> = (0..load.how.depth.max(1))
-            .map(|_| start_in(scope, guarded))
-            .collect();
-        let threads = threads.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-        threads.into_iter().try_for_each(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
+    let guarded = |worker| work(worker).inspect_err(|_| stop.store(true, Ordering::Relaxed));
+    let ran = together(load.how.depth as u64, prepare, guarded, || Ok(()), || ())?;
+    Ok(ran.seconds)
 }
 
 impl Worker {
@@ -152,14 +147,6 @@ impl Worker {
         load: &Load,
         size: u64,
     ) -> Result<Made<'s>> {
-        if size > VALUE_SIZE_MAX {
-            return Err(
-                Error::new(Kind::TooLarge, "a value has at most 512 MiB").found(
-                    azekura::error::size(size),
-                    azekura::error::size(VALUE_SIZE_MAX),
-                ),
-            );
-        }
         if load.how.drafts
             && let Some(mut draft) = store.draft(size)?
         {
@@ -210,9 +197,9 @@ mod tests {
 
     /// A store in memory, whose ids end in what goes wrong.
     #[derive(Default)]
-    struct Table(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
+    struct Shelf(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
 
-    impl Objects for Table {
+    impl Objects for Shelf {
         fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
             if let Some(barrier) = &self.1 {
                 barrier.wait();
@@ -257,13 +244,13 @@ mod tests {
         }
     }
 
-    fn run(store: &Table, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
+    fn run(store: &Shelf, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         let keep = &mut |outcome| {
             outcomes.push(outcome);
             Ok(())
         };
-        execute(store, &mut operations.into_iter().map(Ok), load, keep)?;
+        execute(store, &mut operations.into_iter(), load, keep)?;
         Ok(outcomes)
     }
 
@@ -278,7 +265,7 @@ mod tests {
             Operation::Get { key: key() },
             put("!"),
         ];
-        let found = run(&Table::default(), operations, &LOAD).unwrap();
+        let found = run(&Shelf::default(), operations, &LOAD).unwrap();
         let exists: Vec<_> = found.iter().map(|outcome| outcome.exists).collect();
         let expected = [
             Some(false),
@@ -300,13 +287,13 @@ mod tests {
     #[test]
     fn a_value_that_is_not_what_was_put_ends_the_run() {
         let operations = || vec![put("~"), Operation::Get { key: "~".into() }];
-        let error = run(&Table::default(), operations(), &LOAD).unwrap_err();
+        let error = run(&Shelf::default(), operations(), &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted);
         let no_verify = true;
         let how = How { no_verify, ..HOW };
         let load = Load { how, ..LOAD };
         assert_eq!(
-            run(&Table::default(), operations(), &load).unwrap().len(),
+            run(&Shelf::default(), operations(), &load).unwrap().len(),
             2
         );
     }
@@ -314,7 +301,7 @@ mod tests {
     #[test]
     fn as_many_operations_are_outstanding_as_asked_for() {
         // A put returns only when four are in the store at once.
-        let store = Table(Mutex::default(), Some(Barrier::new(4)));
+        let store = Shelf(Mutex::default(), Some(Barrier::new(4)));
         let operations = (0..16).map(|i| put(&i.to_string())).collect();
         let how = How { depth: 4, ..HOW };
         let found = run(&store, operations, &Load { how, ..LOAD }).unwrap();
@@ -330,25 +317,10 @@ mod tests {
             rate: Some(1000.0),
             ..LOAD
         };
-        let found = run(&Table::default(), operations, &load).unwrap();
+        let found = run(&Shelf::default(), operations, &load).unwrap();
         for outcome in &found {
             let due = outcome.seqno as f64 / 1000.0;
             assert!((outcome.start_time - due).abs() < 1e-6, "{outcome:?}");
         }
-    }
-
-    #[test]
-    fn keys_and_values_beyond_the_limits_end_the_run() {
-        let error = run(&Table::default(), vec![put("seventeen letters")], &LOAD).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        let value = ValueOf {
-            size: VALUE_SIZE_MAX + 1,
-        };
-        let large = Operation::Put {
-            key: "k".into(),
-            value,
-        };
-        let error = run(&Table::default(), vec![large], &LOAD).unwrap_err();
-        assert_eq!(error.kind(), Kind::TooLarge);
     }
 }

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! The shapes are those of `ekvsb`, the tool of the published benchmark, so that either program reads
-//! what the other wrote. Both are read and written one element at a time: ten million of them take no
-//! memory. `start_time` is in seconds since the run began, `elapsed` in seconds; `exists` is null where
+//! what the other wrote. Both are read and written one element at a time. `start_time` is in seconds since the run began, `elapsed` in seconds; `exists` is null where
 //! the store does not report it. Unknown fields are skipped. What is no such array is an error that names the file, the
 //! line and the column.
 //!
@@ -47,7 +46,7 @@ pub enum Operation {
 }
 
 /// Operations, one by one.
-pub type Operations = Box<dyn Iterator<Item = Result<Operation>> + Send>;
+pub type Operations = Box<dyn Iterator<Item = Operation> + Send>;
 /// A value, as a workload describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueOf {

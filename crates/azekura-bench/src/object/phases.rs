@@ -109,12 +109,10 @@ impl ObjectPlan {
         let value = ValueOf {
             size: self.value_size,
         };
-        Ok(Box::new(keys.map(move |key| {
-            Ok(match op {
-                Op::Put | Op::Update => Operation::Put { key, value },
-                Op::Get | Op::Load => Operation::Get { key },
-                Op::Delete => Operation::Delete { key },
-            })
+        Ok(Box::new(keys.map(move |key| match op {
+            Op::Put | Op::Update => Operation::Put { key, value },
+            Op::Get | Op::Load => Operation::Get { key },
+            Op::Delete => Operation::Delete { key },
         })))
     }
 
@@ -185,11 +183,11 @@ impl Runner<'_> {
         if let Some(workload) = self.workload {
             let create = plan.path.as_ref().is_none_or(|path| !path.exists());
             let load = (workload.count(), plan.generation);
-            let operations = workload.operations()?;
+            let operations = workload.operations();
             let (phase, faults) = self.phase("workload", operations, load, create, true)?;
             // Where several are outstanding, a get may overtake its put.
             let lost = match plan.how.depth {
-                1 if !faults.missed.is_empty() => workload.first_lost(&faults.missed)?,
+                1 => workload.first_lost(&faults.missed),
                 _ => None,
             };
             let failure = faults.failure(phase.count, lost, true);
@@ -235,7 +233,7 @@ impl Runner<'_> {
                 continue;
             }
             for operation in self.plan.operations(op)? {
-                if let Some(&key) = asked.get(operation?.key()) {
+                if let Some(&key) = asked.get(operation.key()) {
                     if op == Op::Delete {
                         removed.insert(key);
                     } else {
@@ -303,9 +301,8 @@ impl Runner<'_> {
             generation,
         };
         let (before, own, calls) = (device(plan), store.counters(), Calls::now());
-        let (cpu, start) = (measure::cpu_seconds(), Instant::now());
-        execute(&*store, &mut *operations, &how, &mut keep)?;
-        phase.seconds = start.elapsed().as_secs_f64();
+        let cpu = measure::cpu_seconds();
+        phase.seconds = execute(&*store, &mut *operations, &how, &mut keep)?;
         bar.finish_and_clear();
         let start = Instant::now();
         if writes {
@@ -325,10 +322,8 @@ impl Runner<'_> {
     fn to_load(&self, index: usize) -> Result<String> {
         const LOOKED_AT: usize = 1000;
         let keys = self.plan.operations(Op::Load)?.take(LOOKED_AT);
-        let keys: Vec<(u64, String)> = (0..)
-            .zip(keys)
-            .map(|(number, operation)| Ok((number, operation?.into_key())))
-            .collect::<Result<_>>()?;
+        let keys = keys.map(Operation::into_key);
+        let keys: Vec<(u64, String)> = (0..).zip(keys).collect();
         let removed = self.removed(index, &keys)?;
         let there = keys.iter().find(|(_, key)| !removed.contains(key.as_str()));
         let key = there.or(keys.first()).map(|(_, key)| key.clone());
