@@ -1,11 +1,9 @@
-//! Latencies by sequence number, as text or as an SVG image.
+//! Latencies by sequence number, as an SVG image.
 //!
 //! One mark for each operation: its number in the workload to the right, its latency upward. The upper end is
 //! fixed by a flag, so that plots of several stores can be laid side by side; how many operations were
-//! slower stands in the label, since what is cut off is what one looks for. Of many results a random part is
-//! kept (`--sampling-rate`); each takes 8 bytes. It measures nothing.
+//! slower stands in the label, since what is cut off is what one looks for. Each result takes 8 bytes. It measures nothing.
 
-mod characters;
 mod svg;
 
 use std::path::PathBuf;
@@ -13,26 +11,13 @@ use std::path::PathBuf;
 use azekura::error::{Error, Kind, Result};
 use clap::{Args, Subcommand};
 
-use super::lines::duration;
 use super::operation::Outcome;
-use crate::generate::Choice;
+use crate::object::lines::duration;
 use crate::outputs::refuse_store;
 
 /// What is drawn.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PlotCommand {
-    /// Print a plot
-    Text {
-        /// How
-        #[command(flatten)]
-        plan: PlotPlan,
-        /// Characters from left to right, the labels included
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        width: usize,
-        /// Lines of marks
-        #[arg(long, value_name = "N", default_value_t = 24)]
-        height: usize,
-    },
     /// Write an SVG image
     Svg {
         /// Where to
@@ -56,9 +41,6 @@ pub struct PlotPlan {
     /// What stands above it
     #[arg(long, value_name = "TEXT", default_value = "")]
     title: String,
-    /// Which part of the results is drawn, by chance
-    #[arg(long, value_name = "PART", default_value_t = 1.0)]
-    sampling_rate: f64,
     /// The latency at the upper end, in seconds; [default: the longest]
     #[arg(long, value_name = "SECONDS")]
     y_max: Option<f64>,
@@ -72,40 +54,28 @@ type Results = fn(&mut dyn FnMut(Outcome) -> Result<()>) -> Result<()>;
 
 /// Draws the results.
 pub fn plot(command: &PlotCommand, outcomes: Results) -> Result<()> {
-    match command {
-        PlotCommand::Text {
-            plan,
-            width,
-            height,
-        } => {
-            let figure = Figure::new(plan, outcomes)?;
-            crate::report::line(&characters::draw(&figure, *width, *height))
-        }
-        PlotCommand::Svg {
-            file,
-            plan,
-            width,
-            height,
-        } => {
-            if !(200..=10_000).contains(width) || !(150..=10_000).contains(height) {
-                return Err(Error::new(
-                    Kind::Invalid,
-                    "an image has 200 x 150 to 10000 x 10000 pixels",
-                ));
-            }
-            let refused = "cannot write the image";
-            refuse_store(file, refused)?;
-            let figure = Figure::new(plan, outcomes)?;
-            let text = svg::draw(&figure, *width, *height);
-            std::fs::write(file, text).map_err(|error| Error::io(refused, error).at(file))
-        }
+    let PlotCommand::Svg {
+        file,
+        plan,
+        width,
+        height,
+    } = command;
+    if !(200..=10_000).contains(width) || !(150..=10_000).contains(height) {
+        return Err(Error::new(
+            Kind::Invalid,
+            "an image has 200 x 150 to 10000 x 10000 pixels",
+        ));
     }
+    let refused = "cannot write the image";
+    refuse_store(file, refused)?;
+    let text = svg::draw(&Figure::new(plan, outcomes)?, *width, *height);
+    std::fs::write(file, text).map_err(|error| Error::io(refused, error).at(file))
 }
 
 /// A mark: a number in the workload, and seconds.
 type Mark = (u32, f32);
 
-/// What is drawn, as text or as SVG.
+/// What is drawn.
 struct Figure {
     title: String,
     marks: Vec<Mark>,
@@ -129,25 +99,21 @@ impl Figure {
         plan: &PlotPlan,
         outcomes: impl FnOnce(&mut dyn FnMut(Outcome) -> Result<()>) -> Result<()>,
     ) -> Result<Self> {
-        let wrong = |what: &str| Err(Error::new(Kind::Invalid, what));
-        if !(plan.sampling_rate > 0.0 && plan.sampling_rate <= 1.0) {
-            return wrong("a sampling rate is more than 0 and at most 1");
-        }
         if plan
             .y_max
             .is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite()))
         {
-            return wrong("the upper end is more than 0 seconds");
+            return Err(Error::new(
+                Kind::Invalid,
+                "the upper end is more than 0 seconds",
+            ));
         }
-        let mut choice = Choice::new(0);
         let (mut marks, mut last) = (Vec::new(), 0);
         outcomes(&mut |outcome| {
             let number = u32::try_from(outcome.seqno)
                 .map_err(|_| Error::new(Kind::TooLarge, "a plot has at most 2^32 operations"))?;
             last = last.max(number);
-            if plan.sampling_rate >= 1.0 || choice.fraction() < plan.sampling_rate {
-                marks.push((number, outcome.elapsed as f32));
-            }
+            marks.push((number, outcome.elapsed as f32));
             Ok(())
         })?;
         let longest = marks
@@ -267,18 +233,11 @@ mod tests {
         .unwrap()
     }
 
-    pub(super) fn plan() -> PlotPlan {
-        PlotPlan {
-            sampling_rate: 1.0,
-            ..PlotPlan::default()
-        }
-    }
-
     #[test]
     fn what_is_above_the_fixed_end_is_counted_and_not_drawn() {
         let plan = PlotPlan {
             y_max: Some(0.5),
-            ..plan()
+            ..PlotPlan::default()
         };
         let figure = figure(&plan, &[0.1, 0.5, 0.6, 9.0]);
         assert_eq!(figure.label(), "latency (2 of 4 over 500 ms)");
@@ -290,7 +249,7 @@ mod tests {
         let plan = PlotPlan {
             logscale: true,
             y_max: Some(1.0),
-            ..plan()
+            ..PlotPlan::default()
         };
         let figure = figure(&plan, &[0.001, 0.01, 0.1, 1.0, 0.0]);
         let rows: Vec<usize> = figure.cells(1, 30).map(|cell| cell.1).collect();
@@ -304,46 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_drawn_by_chance_and_the_axis_stays_whole() {
-        let plan = PlotPlan {
-            sampling_rate: 0.25,
-            ..plan()
-        };
-        let figure = figure(&plan, &vec![0.5; 4000]);
-        assert!(
-            (800..1200).contains(&figure.marks.len()),
-            "{}",
-            figure.marks.len()
-        );
-        assert_eq!(figure.last, 3999);
-    }
-
-    #[test]
     fn ticks_are_round_and_about_five() {
         assert_eq!(round_ticks(5.0), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(round_ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
-        let empty = figure(&plan(), &[]);
+        let empty = figure(&PlotPlan::default(), &[]);
         assert!(empty.scale.ticks().len() < 12 && empty.cells(2, 2).next().is_none());
     }
 
     #[test]
-    fn flags_that_cannot_be_are_refused() {
-        for plan in [
-            PlotPlan {
-                sampling_rate: 0.0,
-                ..plan()
-            },
-            PlotPlan {
-                sampling_rate: 1.5,
-                ..plan()
-            },
-            PlotPlan {
-                y_max: Some(0.0),
-                ..plan()
-            },
-        ] {
-            let error = Figure::new(&plan, |_| Ok(())).err().unwrap();
-            assert_eq!(error.kind(), Kind::Invalid);
-        }
+    fn an_upper_end_of_nothing_is_refused() {
+        let plan = PlotPlan {
+            y_max: Some(0.0),
+            ..PlotPlan::default()
+        };
+        let error = Figure::new(&plan, |_| Ok(())).err().unwrap();
+        assert_eq!(error.kind(), Kind::Invalid);
     }
 }

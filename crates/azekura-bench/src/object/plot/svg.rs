@@ -104,13 +104,13 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::object::plot::PlotPlan;
-    use crate::object::plot::tests::{figure, plan};
+    use crate::object::plot::tests::figure;
 
     #[test]
     fn marks_in_one_place_are_one_darker_square_and_titles_are_escaped() {
         let plan = PlotPlan {
             title: "a < b & c".into(),
-            ..plan()
+            ..PlotPlan::default()
         };
         let text = draw(&figure(&plan, &[0.1, 0.2, 50.0]), 640, 480);
         assert_eq!(text.matches("h3").count(), 3, "{text}");
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn images_of_nothing_and_of_the_smallest_size_are_drawn() {
         for latencies in [&[][..], &[0.1]] {
-            let text = draw(&figure(&plan(), latencies), 200, 150);
+            let text = draw(&figure(&PlotPlan::default(), latencies), 200, 150);
             assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));
             assert!(text.contains("width=\"200\" height=\"150\""), "{text}");
         }
