@@ -295,18 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_store_is_opened_as_often_as_asked() {
-        let folder = tempfile::tempdir().unwrap();
-        let plan = plan(Some(folder.path().join("x.azh")));
-        make::<Hash>(&plan).unwrap();
-        for op in ["open", "open-cold"] {
-            let phase = opens::<Hash>(&plan, "hash", op).unwrap();
-            assert_eq!((phase.count, phase.hits), (2, Some(2)));
-            assert!(phase.latency_us.unwrap().p50 > 0.0);
-        }
-    }
-
-    #[test]
     fn sets_of_another_round_are_told_from_those_reported() {
         let folder = tempfile::tempdir().unwrap();
         let plan = plan(Some(folder.path().join("x.azh")));

@@ -186,15 +186,6 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_asked_for_where_the_engines_are_in_memory() {
-        let asked = |suite: Suite| asked_for(&suite.rows().unwrap()[1], "private");
-        assert_eq!(asked(Suite::Tiny), Some(1.67));
-        assert_eq!(asked(Suite::Asked), None);
-        let error = rows::<Plan>("a | --count 1 | private x", &["private"]).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-    }
-
-    #[test]
     fn only_the_longest_workload_is_huge() {
         let rows = Suite::Asked.rows().unwrap();
         let huge: Vec<_> = rows

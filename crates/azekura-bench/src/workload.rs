@@ -413,7 +413,6 @@ impl<T: Target> Worker<'_, T> {
 mod tests {
     use super::*;
     use crate::engines::Engine;
-    use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::memory::StdHash;
     use crate::phase::collect;
     use crate::words::read_flags;
@@ -482,29 +481,19 @@ mod tests {
     }
 
     #[test]
-    fn the_harness_has_a_cost() {
-        assert!(harness_ns(&plan("--count 100000"), Op::Get).unwrap() > 0.0);
-    }
-
-    /// Every record gets the value of another.
-    #[derive(Default)]
-    struct Liar;
-
-    impl Bug for Liar {
-        const WORD: &'static str = "liar";
-        fn set(&self, engine: &StdHash, key: &[u8], _: &[u8]) -> Result<()> {
-            engine.set(key, b"8 bytes.")
-        }
-    }
-
-    #[test]
-    fn a_wrong_engine_is_seen() {
+    fn a_value_that_is_not_the_one_expected_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.azh");
+        let run = |flags: &str| {
+            let path = Some(path.clone());
+            let plan = plan(&format!("--json --count 10 {flags}"));
+            Engine::Hash.record(&Plan { path, ..plan }, &mut |_| Ok(()))
+        };
+        run("--ops set").unwrap();
         for op in ["get-value", "iterate", "get-value --batch 8"] {
-            let error = record::<Faulty<Liar>>(
-                &plan(&format!("--json --count 10 --ops set,{op}")),
-                &mut |_| Ok(()),
-            );
-            assert_eq!(error.unwrap_err().kind(), Kind::Corrupted);
+            run(&format!("--ops {op}")).unwrap();
+            let error = run(&format!("--value-size 9 --ops {op}")).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupted);
         }
     }
 

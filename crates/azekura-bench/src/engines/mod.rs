@@ -5,8 +5,6 @@
 //! Rivals are not here: they need libraries that are not built by default.
 
 pub mod direct;
-#[cfg(test)]
-pub(crate) mod faulty;
 pub mod hash;
 pub mod memory;
 pub mod none;

@@ -242,7 +242,7 @@ fn what_should_have_been_found_or_put_makes_the_exit_code_and_leaves_no_store() 
         "{error}"
     );
     let error = run(
-        "bench object --path s --workload -",
+        "bench object --path s --workload - --results r",
         &format!("[{get},{put}]"),
     )
     .error(3);

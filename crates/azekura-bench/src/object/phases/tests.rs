@@ -196,17 +196,6 @@ fn a_workload_from_a_file_makes_the_store_and_its_results_can_be_summed_up() {
 }
 
 #[test]
-fn a_class_that_a_store_does_not_have_ends_the_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = phases(
-        Engine::Files,
-        &folder.path().join("s"),
-        "--durability buffered",
-    );
-    assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
-}
-
-#[test]
 fn an_object_that_was_put_and_is_gone_is_reported_and_ends_the_run() {
     /// Files, of which every third goes when the store is opened again.
     fn forgetful(setup: &Setup) -> Result<Box<dyn crate::object::store::Objects>> {
@@ -283,57 +272,6 @@ fn what_a_phase_removed_may_be_missed_in_the_next() {
     let flags = "--sample 49 --ops put,delete,load";
     let found = phases(Engine::Files, &folder.path().join("t"), flags).unwrap();
     assert_eq!(found[2].hits, Some(1));
-}
-
-#[test]
-fn a_run_that_fails_removes_the_store_it_made_and_no_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("s");
-    // Room for a few of them.
-    let flags = "--count 2000 --value-size 64KiB --capacity 16MiB --ops put";
-    let plan = plan(&path, flags);
-    let error = run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(())).unwrap_err();
-    assert_eq!(error.kind(), Kind::Full, "{error}");
-    assert!(
-        error.to_string().contains(" of 2000 times, first"),
-        "{error}"
-    );
-    assert!(!path.exists());
-    phases(Engine::Azekura, &path, "--ops put").unwrap();
-    let error = phases(Engine::Azekura, &path, "--ops get --seed other").unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid, "{error}");
-    assert!(path.exists());
-}
-
-#[test]
-fn a_workload_that_is_none_leaves_no_store_and_no_results() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, results) = (folder.path().join("s"), folder.path().join("r"));
-    let workload = folder.path().join("w.json");
-    let put = "{\"PUT\":{\"key\":\"a\",\"value\":{\"size\":9}}}";
-    let get = "{\"GET\":{\"key\":\"a\"}}";
-    let go = |text: &str| {
-        std::fs::write(&workload, text).unwrap();
-        let plan = ObjectPlan {
-            workload: Some(workload.clone()),
-            results: Some(results.clone()),
-            ..plan(&path, "")
-        };
-        run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(()))
-    };
-    for (text, part) in [
-        (format!("[{put},\n{put},\n"), "line 3 column 0"),
-        (format!("[{get},{put}]"), "begins with no put"),
-        ("[]".to_owned(), "begins with no put"),
-    ] {
-        let error = go(&text).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid, "{error}");
-        assert!(error.to_string().contains(part), "{error}");
-        assert!(!path.exists() && !results.exists(), "{text}");
-    }
-    go(&format!("[{put},{get}]")).unwrap();
-    // The store is there now: what it holds is its own matter.
-    go(&format!("[{get}]")).unwrap();
 }
 
 #[test]
