@@ -142,29 +142,19 @@ fn run(compare: Compare) -> Result<()> {
     match compare {
         Compare::Record(Record {
             rival,
-            against: None,
-            plan,
-            ..
-        }) => {
-            let mut output = Output::new(plan.json);
-            rival.record(&plan, &mut |phase| output.phase(&phase))?;
-            output.finish()
-        }
-        Compare::Record(Record {
-            rival,
-            against: Some(against),
+            against,
             pairing,
             plan,
         }) => {
+            let Some(against) = against else {
+                let mut output = Output::new(plan.json);
+                (rival.row().run)(&plan, &mut |phase| output.phase(&phase))?;
+                return output.finish();
+            };
             plan.check()?;
             let name = format!("{} operations, {} threads", plan.operations(), plan.threads);
-            let json = plan.json;
-            pairing.compare(
-                rival,
-                against,
-                vec![(Comparison::new(&name, Vec::new()), plan)],
-                json,
-            )
+            let (json, workload) = (plan.json, Comparison::new(&name, Vec::new()));
+            pairing.compare(rival, against, vec![(workload, plan)], json)
         }
         Compare::Cache(plan) => caches::cache(&plan),
         Compare::Object(arguments) => objects::run(&arguments),

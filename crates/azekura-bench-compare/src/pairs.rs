@@ -10,6 +10,7 @@ use azekura_bench::child;
 use azekura_bench::comparison::{Pair, in_turn};
 use azekura_bench::phase::Phase;
 use azekura_bench::plan::Plan;
+use azekura_bench::words::word;
 
 use crate::rivals::Rival;
 
@@ -59,10 +60,10 @@ fn child(rival: Rival, plan: &Plan, folder: &Path) -> Result<Vec<Phase>> {
         json: true,
         ..plan.clone()
     };
-    let words = ["record", "--rival", &rival.word()];
+    let words = ["record", "--rival", &word(&rival)];
     child::phases(
         &words,
         plan.flags(),
-        &format!("the run of {}", rival.word()),
+        &format!("the run of {}", word(&rival)),
     )
 }

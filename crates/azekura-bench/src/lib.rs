@@ -56,7 +56,7 @@ enum Bench {
     /// Set, get, iterate and remove, phase by phase
     Record {
         /// The engine to measure; `none` does nothing and measures the harness
-        #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+        #[arg(long, value_enum, default_value_t = Engine::Hash)]
         engine: Engine,
         #[command(flatten)]
         plan: Plan,
@@ -64,7 +64,7 @@ enum Bench {
     /// The time to open a store that was closed, and one whose writer was killed
     Open {
         /// The engine to measure
-        #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+        #[arg(long, value_enum, default_value_t = Engine::Hash)]
         engine: Engine,
         #[command(flatten)]
         plan: OpenPlan,

@@ -52,18 +52,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// The word in flags and results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Get => "get",
-            Self::GetShuffled => "get-shuffled",
-            Self::GetValue => "get-value",
-            Self::Iterate => "iterate",
-            Self::Remove => "remove",
-        }
-    }
-
     /// Whether the phase changes the store.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Set | Self::Remove)

@@ -45,8 +45,9 @@ impl Suite {
             Self::Std => include_str!("../workloads/std.txt"),
             Self::Shapes => include_str!("../workloads/shapes.txt"),
         };
-        let ops = Op::value_variants().iter().map(|op| op.word());
-        rows(text, &ops.chain(["private"]).collect::<Vec<_>>())
+        rows(text, &|what| {
+            what == "private" || Op::from_str(what, false).is_ok()
+        })
     }
 }
 
@@ -63,18 +64,18 @@ pub struct Row<P> {
     pub asked: Vec<(String, f64)>,
 }
 
-/// The rows of a suite; ratios are asked of what `words` names.
+/// The rows of a suite; ratios are asked of what `is_asked` knows.
 ///
 /// Errors: `Invalid` for a line that is not a row, with its number.
-pub fn rows<P: Args>(text: &str, words: &[&str]) -> Result<Vec<Row<P>>> {
+pub fn rows<P: Args>(text: &str, is_asked: &dyn Fn(&str) -> bool) -> Result<Vec<Row<P>>> {
     let lines = (1..).zip(text.lines());
     lines
         .filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty())
-        .map(|(number, line)| row(number, line, words))
+        .map(|(number, line)| row(number, line, is_asked))
         .collect()
 }
 
-fn row<P: Args>(number: usize, line: &str, words: &[&str]) -> Result<Row<P>> {
+fn row<P: Args>(number: usize, line: &str, is_asked: &dyn Fn(&str) -> bool) -> Result<Row<P>> {
     let wrong = |what: &str| {
         Error::new(Kind::Invalid, format!("line {number} of a suite: {what}")).key(line.as_bytes())
     };
@@ -86,7 +87,7 @@ fn row<P: Args>(number: usize, line: &str, words: &[&str]) -> Result<Row<P>> {
     let ratio = |one: &str| {
         let (what, ratio) = one.trim().split_once(' ')?;
         let ratio: f64 = ratio.parse().ok()?;
-        words.contains(&what).then(|| (what.to_owned(), ratio))
+        is_asked(what).then(|| (what.to_owned(), ratio))
     };
     let asked = match asked {
         "-" => Vec::new(),
@@ -113,6 +114,7 @@ mod tests {
     use super::*;
     use crate::engines::Engine;
     use crate::phase::{Phase, collect};
+    use crate::words::word;
 
     fn asked_for(row: &Row<Plan>, what: &str) -> Option<f64> {
         let found = row.asked.iter().find(|(asked, _)| asked == what);
@@ -142,7 +144,7 @@ mod tests {
                     let found = tiny(engine, &row.plan);
                     assert_eq!(found.len(), row.plan.ops.len(), "{}", row.name);
                     for (found, expected) in found.iter().zip(&expected) {
-                        let what = format!("{} {}: {}", engine.word(), row.name, found.op);
+                        let what = format!("{} {}: {}", word(&engine), row.name, found.op);
                         assert_eq!(
                             (found.hits, &found.digest, found.live),
                             (expected.hits, &expected.digest, expected.live),
@@ -157,7 +159,7 @@ mod tests {
                     }
                 }
                 for (what, ratio) in &row.asked {
-                    let is_run = row.plan.ops.iter().any(|op| op.word() == what);
+                    let is_run = row.plan.ops.iter().any(|op| word(op) == *what);
                     assert!(
                         (is_run || what == "private") && *ratio >= 1.0,
                         "{}",
@@ -176,7 +178,7 @@ mod tests {
             ("name | --count 1 | set fast", "phase ratio"),
         ] {
             let text = format!("# comment\n{line}\n");
-            let error = rows::<Plan>(&text, &["set"]).unwrap_err();
+            let error = rows::<Plan>(&text, &|what| what == "set").unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(
                 error.to_string().contains("line 2") && error.to_string().contains(what),

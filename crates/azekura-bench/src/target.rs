@@ -10,7 +10,9 @@
 use std::path::PathBuf;
 
 use azekura::engine::Durability;
-use azekura::error::{Error, Kind, Result};
+use azekura::error::Result;
+
+use crate::words::required;
 
 /// How a store is opened for a phase.
 #[derive(Clone, Debug)]
@@ -28,10 +30,7 @@ pub struct Setup {
 impl Setup {
     /// The path, for engines that need one.
     pub fn require_path(&self) -> Result<&PathBuf> {
-        self.path.as_ref().ok_or_else(|| {
-            Error::new(Kind::Invalid, "this engine keeps its records in a file")
-                .remedy("give its place by --path FILE")
-        })
+        required(self.path.as_ref())
     }
 }
 

@@ -4,7 +4,7 @@
 //! It does not know which flags there are.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result};
 use clap::{Args, Command, ValueEnum};
@@ -52,6 +52,14 @@ pub(crate) fn flags(path: Option<&Path>, plan: &impl Serialize) -> Vec<OsString>
 /// `Invalid`: flags that contradict each other, or leave nothing to do.
 pub(crate) fn refused(what: &str, remedy: &str) -> Result<()> {
     Err(Error::new(Kind::Invalid, what).remedy(remedy))
+}
+
+/// The place of what is kept in files; `Invalid` if none was given.
+pub(crate) fn required(path: Option<&PathBuf>) -> Result<&PathBuf> {
+    path.ok_or_else(|| {
+        Error::new(Kind::Invalid, "this engine keeps what it stores in files")
+            .remedy("give its place by --path")
+    })
 }
 
 /// `Invalid` if there is a store at `path` though the phase `first` makes it, or none though it does not.

@@ -20,7 +20,7 @@ use crate::plan::{Op, Plan};
 use crate::report;
 use crate::target::{Setup, Target};
 use crate::threads::together;
-use crate::words::fits;
+use crate::words::{fits, word};
 
 /// Operations between two reports of progress.
 const STRIDE: u64 = 1 << 14;
@@ -40,8 +40,8 @@ const HARNESS_OPERATIONS: u64 = 1 << 20;
 /// written), and what the engine reports.
 pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
     plan.check()?;
-    if T::PERSISTENT {
-        check_place(plan)?;
+    if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+        fits(path, "set", plan.ops.first() == Some(&Op::Set))?;
     }
     let source = source(plan);
     let values = Values::new(plan.value_size);
@@ -116,14 +116,6 @@ fn latency_none(plan: &Plan, op: Op, wait: Duration) -> Result<Option<Percentile
     run(&Nothing { wait }, plan, op, &source(plan), &values).map(|phase| phase.latency_us)
 }
 
-fn check_place(plan: &Plan) -> Result<()> {
-    let Some(path) = &plan.path else {
-        return Ok(());
-    };
-    let creates = plan.ops.first() == Some(&Op::Set);
-    fits(path, "set", creates)
-}
-
 fn source(plan: &Plan) -> Source {
     Source::new(plan.order, plan.operations())
 }
@@ -171,7 +163,7 @@ fn run<T: Target>(
     source: &Source,
     values: &Values,
 ) -> Result<Phase> {
-    let bar = report::progress(op.word(), plan.operations(), plan.json);
+    let bar = report::progress(&word(&op), plan.operations(), plan.json);
     let prepare = |thread| {
         let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
         if op == Op::GetShuffled {
@@ -220,7 +212,7 @@ fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, seconds: f64, cpu: f64) 
     let bytes = operations * 8 + written + tally.value_bytes;
     Phase {
         engine: T::NAME.to_owned(),
-        op: op.word().to_owned(),
+        op: word(&op),
         threads: plan.threads,
         count: operations,
         key_size: Some(8),

@@ -94,20 +94,6 @@ pub(crate) enum Rival {
 }
 
 impl Rival {
-    /// The word in flags.
-    pub(crate) fn word(self) -> String {
-        word(&self)
-    }
-
-    /// Runs the phases of `plan` in this process.
-    pub(crate) fn record(
-        self,
-        plan: &Plan,
-        emit: &mut dyn FnMut(Phase) -> Result<()>,
-    ) -> Result<()> {
-        (self.row().run)(plan, emit)
-    }
-
     /// Its properties. The one place that distinguishes rivals.
     pub(crate) fn row(self) -> Row {
         let ours = || locked("azekura");
@@ -156,13 +142,13 @@ impl Rival {
             Self::Scc => Row::map::<maps::Scc>(locked("scc")),
             Self::Std => Row {
                 counterpart: (Self::AzekuraStdHash, Suite::Std),
-                ..Row::map::<maps::Std>(self.word())
+                ..Row::map::<maps::Std>(word(&self))
             },
             Self::StdBtree => Row {
                 counterpart: (Self::AzekuraStdTree, Suite::Std),
-                ..Row::map::<maps::StdBtree>(self.word())
+                ..Row::map::<maps::StdBtree>(word(&self))
             },
-            Self::None => Row::of::<Nothing>(self.word()),
+            Self::None => Row::of::<Nothing>(word(&self)),
         }
     }
 }
@@ -172,14 +158,12 @@ type Run = fn(&Plan, &mut dyn FnMut(Phase) -> Result<()>) -> Result<()>;
 
 /// What is known of a rival.
 pub(crate) struct Row {
-    run: Run,
+    /// Runs the phases of a plan in this process.
+    pub(crate) run: Run,
     /// The engine of azekura that it is compared with by default, and by which suite.
     pub(crate) counterpart: (Rival, Suite),
     /// Whether it has batched calls; one without is called record by record.
     pub(crate) batches: bool,
-    /// Whether it keeps its records in a file.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask"))]
-    has_file: bool,
     /// Whether a removal reports if there was a record. Log-structured trees write a mark and do not look.
     pub(crate) counts_removals: bool,
     /// Name and version of the library.
@@ -193,7 +177,6 @@ impl Row {
             run: record::<T>,
             counterpart: (Rival::Azekura, Suite::Asked),
             batches: true,
-            has_file: T::PERSISTENT,
             counts_removals: true,
             version,
         }
@@ -265,8 +248,8 @@ mod tests {
             json: true,
             ..plan.clone()
         };
-        collect(|emit| rival.record(&plan, emit))
-            .unwrap_or_else(|error| panic!("{}: {error}", rival.word()))
+        collect(|emit| (rival.row().run)(&plan, emit))
+            .unwrap_or_else(|error| panic!("{}: {error}", word(&rival)))
     }
 
     #[test]
@@ -277,17 +260,14 @@ mod tests {
             let expected = tiny(Rival::Std, &row.plan);
             for &rival in Rival::value_variants().iter().filter(real) {
                 for (found, expected) in tiny(rival, &row.plan).iter().zip(&expected) {
-                    let what = format!("{} {}: {}", rival.word(), row.name, found.op);
+                    let what = format!("{} {}: {}", word(&rival), row.name, found.op);
                     assert_eq!(found.digest, expected.digest, "{what}");
                     if found.op != "remove" || rival.row().counts_removals {
                         assert_eq!(found.hits, expected.hits, "{what}");
                     }
-                    assert_eq!(
-                        found.cost.file_bytes.is_some(),
-                        rival.row().has_file,
-                        "{what}"
-                    );
-                    if !rival.row().has_file {
+                    let has_file = found.durability.is_some();
+                    assert_eq!(found.cost.file_bytes.is_some(), has_file, "{what}");
+                    if !has_file {
                         assert_eq!(found.live, expected.live, "{what}");
                     }
                 }
@@ -298,7 +278,7 @@ mod tests {
     #[test]
     fn versions_are_known() {
         for rival in Rival::value_variants() {
-            let (version, word) = (rival.row().version, rival.word());
+            let (version, word) = (rival.row().version, word(rival));
             assert!(!version.contains("unknown"), "{version}");
             let words: Vec<&str> = version.split(' ').collect();
             assert!(word.starts_with(words[0]), "{word}: {version}");

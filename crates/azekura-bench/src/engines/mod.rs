@@ -62,9 +62,6 @@ macro_rules! with_target {
 }
 
 impl Engine {
-    /// The default.
-    pub const DEFAULT: Self = Self::Hash;
-
     /// `Invalid` if records are to survive a power cut which the engine keeps in memory.
     ///
     /// For what a user asked. A suite runs such a row on an engine in memory as if nothing had been
@@ -85,14 +82,9 @@ impl Engine {
         with_target!(self, T => workload::record::<T>(plan, emit))
     }
 
-    /// The word in flags.
-    pub fn word(self) -> String {
-        word(&self)
-    }
-
     /// Measures opening; `Invalid` for an engine that has no file.
     pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        with_target!(self, T => opens::run::<T>(plan, &self.word(), emit))
+        with_target!(self, T => opens::run::<T>(plan, &word(&self), emit))
     }
 }
 
@@ -111,7 +103,7 @@ mod tests {
             } else {
                 Err(Kind::Invalid)
             };
-            assert_eq!(refused, expected, "{}", engine.word());
+            assert_eq!(refused, expected, "{}", word(&engine));
             engine.check(Durability::Process).unwrap();
         }
     }

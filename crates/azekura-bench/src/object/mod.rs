@@ -50,7 +50,7 @@ pub struct ObjectArguments {
     #[command(subcommand)]
     of: Option<ObjectCommand>,
     /// The store to measure
-    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+    #[arg(long, value_enum, default_value_t = Engine::Azekura)]
     engine: Engine,
     #[command(flatten)]
     plan: ObjectPlan,

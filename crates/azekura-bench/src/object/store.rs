@@ -12,6 +12,7 @@ use azekura::error::{Error, Kind, Result};
 
 use crate::measure::Counters;
 use crate::phase::Class;
+use crate::words::{required, word};
 
 /// How a store is opened for a phase.
 #[derive(Clone, Debug)]
@@ -35,10 +36,7 @@ pub struct Setup {
 impl Setup {
     /// The path, for stores that need one.
     pub fn require_path(&self) -> Result<&PathBuf> {
-        self.path.as_ref().ok_or_else(|| {
-            Error::new(Kind::Invalid, "this store keeps its objects in files")
-                .remedy("give its place by --path")
-        })
+        required(self.path.as_ref())
     }
 
     /// The class, if it is one of those the store has; otherwise an error that names them.
@@ -46,7 +44,7 @@ impl Setup {
         if offered.contains(&self.class) {
             return Ok(self.class);
         }
-        let words: Vec<&str> = offered.iter().map(|class| class.word()).collect();
+        let words: Vec<String> = offered.iter().map(word).collect();
         let what = format!("{store} does not offer durability {}", self.class);
         Err(Error::new(Kind::Invalid, what).remedy(format!("--durability {}", words.join(" or "))))
     }

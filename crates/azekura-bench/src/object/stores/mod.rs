@@ -26,9 +26,6 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The default.
-    pub const DEFAULT: Self = Self::Azekura;
-
     /// How it is opened.
     pub const fn open(self) -> Open {
         match self {
