@@ -10,7 +10,8 @@ use azekura_bench::cache::{Cached, VALUE};
 #[cfg(any(feature = "moka", feature = "quick_cache"))]
 use rapidhash::fast::RandomState;
 
-use azekura_bench::cache::{CachePlan, cache_over, print, run};
+use azekura_bench::cache::{CachePlan, cache_over, run};
+use azekura_bench::report::Output;
 
 #[cfg(any(feature = "moka", feature = "quick_cache"))]
 type Bytes = Box<[u8]>;
@@ -58,7 +59,8 @@ impl Cached for Quick {
 /// Runs the trace over azekura's cache, the exact LRU and all rivals.
 pub(crate) fn cache(plan: &CachePlan) -> azekura::error::Result<()> {
     let keys = plan.keys()?;
-    cache_over(plan, &keys)?;
+    let mut output = Output::new(plan.json);
+    cache_over(plan, &keys, &mut output)?;
     #[cfg(feature = "moka")]
     {
         let cache = moka::sync::Cache::builder()
@@ -68,7 +70,7 @@ pub(crate) fn cache(plan: &CachePlan) -> azekura::error::Result<()> {
             cache,
             puts: std::cell::Cell::new(0),
         };
-        print(&run("moka", &moka, &keys, plan.capacity)?, plan.json)?;
+        output.phase(&run("moka", &moka, &keys, plan.capacity)?)?;
     }
     #[cfg(feature = "quick_cache")]
     {
@@ -79,10 +81,7 @@ pub(crate) fn cache(plan: &CachePlan) -> azekura::error::Result<()> {
             RandomState::new(),
             quick_cache::sync::DefaultLifecycle::default(),
         );
-        print(
-            &run("quick-cache", &Quick(cache), &keys, plan.capacity)?,
-            plan.json,
-        )?;
+        output.phase(&run("quick-cache", &Quick(cache), &keys, plan.capacity)?)?;
     }
     Ok(())
 }

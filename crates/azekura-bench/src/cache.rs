@@ -13,10 +13,11 @@ use std::time::Instant;
 use azekura::error::{Error, Kind, Result, size};
 use azekura::record::cache::CacheDb;
 use clap::Args;
-use serde::Serialize;
 
 use crate::generate::Choice;
-use crate::report::line;
+use crate::measure::cpu_seconds;
+use crate::phase::{Cache, Details, Phase};
+use crate::report::Output;
 use crate::words::between;
 
 /// A cache as a trace drives it.
@@ -82,23 +83,6 @@ impl FromStr for Trace {
             path => Self::File(path.into()),
         })
     }
-}
-
-/// What came out for one cache.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Its word.
-    pub cache: String,
-    /// Records it could hold.
-    pub capacity: u64,
-    /// Lookups.
-    pub count: u64,
-    /// Lookups that found their key.
-    pub hits: u64,
-    /// `hits` of `count`, in percent.
-    pub hit_percent: f64,
-    /// Lookups a second, with the puts of the absent.
-    pub ops_per_second: f64,
 }
 
 impl CachePlan {
@@ -237,9 +221,9 @@ impl Zipf {
 }
 
 /// Drives a cache over a trace.
-pub fn run(word: &str, cache: &impl Cached, keys: &Keys, capacity: u64) -> Result<Outcome> {
+pub fn run(word: &str, cache: &impl Cached, keys: &Keys, capacity: u64) -> Result<Phase> {
     let mut hits = 0;
-    let start = Instant::now();
+    let (cpu, start) = (cpu_seconds(), Instant::now());
     keys.walk(|key| {
         if cache.get(key)? {
             hits += 1;
@@ -248,27 +232,34 @@ pub fn run(word: &str, cache: &impl Cached, keys: &Keys, capacity: u64) -> Resul
         cache.put(key)
     })?;
     cache.settle();
-    Ok(outcome(word, keys, capacity, hits, start))
+    Ok(phase(word, keys, capacity, hits, (cpu, start)))
 }
 
-fn outcome(cache: &str, keys: &Keys, capacity: u64, hits: u64, start: Instant) -> Outcome {
-    let (seconds, count) = (start.elapsed().as_secs_f64(), keys.numbers.len() as u64);
-    Outcome {
-        cache: cache.to_owned(),
-        capacity,
+fn phase(word: &str, keys: &Keys, capacity: u64, hits: u64, since: (f64, Instant)) -> Phase {
+    let (seconds, count) = (since.1.elapsed().as_secs_f64(), keys.numbers.len() as u64);
+    Phase {
+        engine: word.to_owned(),
+        op: "trace".to_owned(),
+        details: Details::Cache(Cache {
+            capacity,
+            hit_percent: 100.0 * hits as f64 / (count as f64).max(1.0),
+        }),
+        threads: 1,
         count,
-        hits,
-        hit_percent: 100.0 * hits as f64 / (count as f64).max(1.0),
+        seconds,
         ops_per_second: count as f64 / seconds.max(1e-9),
+        cpu_seconds: cpu_seconds() - since.0,
+        hits: Some(hits),
+        ..Phase::default()
     }
 }
 
 /// What the exact LRU of so many records does on the trace: the obvious one, a map by the time of the last use.
-pub fn lru(keys: &Keys, capacity: u64) -> Outcome {
+pub fn lru(keys: &Keys, capacity: u64) -> Phase {
     let mut used: HashMap<u64, u64> = HashMap::new();
     let mut by_time: BTreeMap<u64, u64> = BTreeMap::new();
     let mut hits = 0;
-    let start = Instant::now();
+    let since = (cpu_seconds(), Instant::now());
     for (now, number) in keys.numbers.iter().enumerate() {
         let now = now as u64;
         if let Some(before) = used.insert(*number, now) {
@@ -281,7 +272,7 @@ pub fn lru(keys: &Keys, capacity: u64) -> Outcome {
         }
         by_time.insert(now, *number);
     }
-    outcome("lru", keys, capacity, hits, start)
+    phase("lru", keys, capacity, hits, since)
 }
 
 impl Cached for CacheDb {
@@ -295,31 +286,16 @@ impl Cached for CacheDb {
     }
 }
 
-/// Prints a result: a line of a table, or an object a line.
-pub fn print(outcome: &Outcome, json: bool) -> Result<()> {
-    if json {
-        return line(&serde_json::json!(outcome).to_string());
-    }
-    line(&format!(
-        "{:<12} {:>9} records {:>12} lookups {:>8.3} % hits {:>9.3} M/s",
-        outcome.cache,
-        outcome.capacity,
-        outcome.count,
-        outcome.hit_percent,
-        outcome.ops_per_second / 1e6
-    ))
-}
-
 /// Runs `azekura bench cache`: azekura's cache, and the exact LRU.
 pub fn cache(plan: &CachePlan) -> Result<()> {
-    cache_over(plan, &plan.keys()?)
+    cache_over(plan, &plan.keys()?, &mut Output::new(plan.json))
 }
 
 /// The same over a trace that was made before.
-pub fn cache_over(plan: &CachePlan, keys: &Keys) -> Result<()> {
+pub fn cache_over(plan: &CachePlan, keys: &Keys, output: &mut Output) -> Result<()> {
     let db = CacheDb::new(plan.capacity)?;
-    print(&run("azekura", &db, keys, plan.capacity)?, plan.json)?;
-    print(&lru(keys, plan.capacity), plan.json)
+    output.phase(&run("azekura", &db, keys, plan.capacity)?)?;
+    output.phase(&lru(keys, plan.capacity))
 }
 
 #[cfg(test)]
@@ -342,7 +318,11 @@ mod tests {
         let keys = plan.keys().unwrap();
         let db = CacheDb::new(plan.capacity).unwrap();
         let ours = run("azekura", &db, &keys, plan.capacity).unwrap();
-        (ours.hit_percent, lru(&keys, plan.capacity).hit_percent)
+        let percent = |phase: Phase| match phase.details {
+            Details::Cache(cache) => cache.hit_percent,
+            _ => panic!("a phase of a cache"),
+        };
+        (percent(ours), percent(lru(&keys, plan.capacity)))
     }
 
     #[test]
@@ -358,8 +338,8 @@ mod tests {
     #[test]
     fn lru_hits_nothing_in_a_loop_that_does_not_fit() {
         let keys = plan(Trace::Loop, 100).keys().unwrap();
-        assert_eq!(lru(&keys, 100).hits, 0);
-        assert_eq!(lru(&keys, 125).hits, 300_000 - 125);
+        assert_eq!(lru(&keys, 100).hits, Some(0));
+        assert_eq!(lru(&keys, 125).hits, Some(300_000 - 125));
     }
 
     #[test]
@@ -378,7 +358,7 @@ mod tests {
         let keys = plan(Trace::File(path), 2).keys().unwrap();
         assert_eq!(keys.numbers, [0, 1, 0, 2, 1]);
         let ours = run("azekura", &CacheDb::new(2).unwrap(), &keys, 2).unwrap();
-        assert_eq!((ours.count, lru(&keys, 2).hits), (5, 1));
+        assert_eq!((ours.count, lru(&keys, 2).hits), (5, Some(1)));
         let missing = plan(Trace::File(folder.path().join("none")), 2).keys();
         assert_eq!(missing.err().map(|error| error.kind()), Some(Kind::Io));
         let blank = folder.path().join("blank");

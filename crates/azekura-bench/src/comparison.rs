@@ -14,11 +14,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use azekura::error::{Error, Result, size};
+use azekura::error::{Error, Result};
 
 use crate::measure::median;
 use crate::phase::Phase;
-use crate::report::line;
+use crate::report::{figures, header, line};
 
 /// Runs each of so many sides once, in the order of the round, and returns the results in the order of the sides.
 pub fn in_turn<R>(
@@ -59,7 +59,7 @@ impl Ratios {
             let of = |phase| of(phase).map(|bytes| bytes as f64);
             less(of(ours), of(theirs))
         };
-        let rate = |phase: &Phase| Some(phase.ops_per_second);
+        let rate = |phase: &Phase| Some(phase.rate());
         Self([
             more(rate(ours), rate(theirs)),
             less(ours.cpu(), theirs.cpu()),
@@ -145,7 +145,7 @@ impl Comparison {
         first.ours.iter().enumerate().map(one).collect()
     }
 
-    /// The table of the workload: medians, every pair's ratio of rates, the last pair's figures.
+    /// The ratios of the workload: medians, and every pair's ratio of rates.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let mut add = |row: String| writeln!(text, "{row}").expect("a string takes any text");
@@ -180,14 +180,16 @@ impl Comparison {
                 ));
             }
         }
-        if let Some(pair) = self.pairs.last() {
-            let both = pair.ours.iter().zip(&pair.theirs);
-            for phase in both.flat_map(<[&Phase; 2]>::from) {
-                let (op, engine) = (&phase.op, &phase.engine);
-                add(format!("  {op:<13} {engine:<12} {}", figures_of(phase)));
-            }
-        }
         text
+    }
+
+    /// The figures of the last pair.
+    fn last(&self) -> String {
+        let pairs = self.pairs.last().into_iter();
+        let phases = pairs.flat_map(|pair| pair.ours.iter().zip(&pair.theirs));
+        let rows = phases.flat_map(|(ours, theirs)| [figures(ours), figures(theirs)]);
+        let lines: Vec<String> = [header()].into_iter().chain(rows).collect();
+        lines.join("\n")
     }
 
     /// A JSON object per phase: the medians, every pair's rate and what is required.
@@ -224,42 +226,17 @@ impl Comparison {
             .map(Phase::to_json)
     }
 
-    /// Prints the workload.
+    /// Prints the workload: the ratios, and the figures of the last pair or, as JSON, of all.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
             self.raw()
                 .chain(self.json())
                 .try_for_each(|text| line(&text))
         } else {
-            line(&self.table())
+            line(&self.table())?;
+            line(&self.last())
         }
     }
-}
-
-/// The figures of a phase, for people.
-pub fn figures_of(phase: &Phase) -> String {
-    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), size);
-    let cost = &phase.cost;
-    let mut text = format!(
-        "{:.3} M/s, cpu {} ns, private {}{}, memory {}",
-        phase.ops_per_second / 1e6,
-        phase.cpu().map_or_else(
-            || "-".into(),
-            |seconds| format!("{:.0}", seconds * 1e9 / phase.count as f64)
-        ),
-        bytes(cost.private_bytes),
-        phase
-            .bytes_per_record()
-            .map_or_else(String::new, |each| format!(" ({each:.1} B a record)")),
-        bytes(cost.memory_bytes),
-    );
-    if cost.file_bytes.is_some() {
-        let _ = write!(text, ", file {}", bytes(cost.file_bytes));
-    }
-    if let Some(us) = &phase.latency_us {
-        let _ = write!(text, ", p50 {:.2} us, p99.9 {:.1} us", us.p50, us.p999);
-    }
-    text
 }
 
 /// Writes a recorded result: heading, raw pairs, summary.
@@ -281,6 +258,7 @@ pub fn record(
     add("\n== summary (above 1: the first named is faster, or takes so many times less)\n");
     for comparison in comparisons {
         add(&comparison.table());
+        add(&comparison.last());
     }
     std::fs::write(file, text).map_err(|e| Error::io("cannot write the results", e).at(file))
 }

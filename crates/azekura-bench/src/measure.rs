@@ -296,21 +296,6 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-impl Percentiles {
-    /// Each percentile of both by `with`.
-    #[must_use]
-    pub fn zip(&self, other: &Self, with: impl Fn(f64, f64) -> f64) -> Self {
-        Self {
-            p50: with(self.p50, other.p50),
-            p90: with(self.p90, other.p90),
-            p99: with(self.p99, other.p99),
-            p999: with(self.p999, other.p999),
-            p9999: with(self.p9999, other.p9999),
-            max: with(self.max, other.max),
-        }
-    }
-}
-
 /// The middle value, which one wild measurement does not move; of an even number, the mean of the two in the middle.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();

@@ -10,12 +10,14 @@ use azekura::Durability;
 use azekura::error::{Error, Kind, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::forget::Forgot;
 use crate::measure::{self, Calls, Counters, Device, Memory, Percentiles};
 use crate::memcache::Protocol;
 use crate::object::summary::Summary;
 use crate::plan::Order;
+use crate::words::word;
 
 /// What an acknowledged change survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -31,18 +33,6 @@ pub enum Class {
     Power,
 }
 
-impl Class {
-    /// The word in flags and results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Buffered => "buffered",
-            Self::Process => "process",
-            Self::Power => "power",
-        }
-    }
-}
-
 impl From<Durability> for Class {
     fn from(durability: Durability) -> Self {
         match durability {
@@ -54,7 +44,7 @@ impl From<Durability> for Class {
 
 impl std::fmt::Display for Class {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.word())
+        f.pad(&word(self))
     }
 }
 
@@ -107,6 +97,8 @@ pub enum Details {
     Record(Record),
     /// Opening a store.
     Open(Open),
+    /// A cache over a trace.
+    Cache(Cache),
     /// The load of a server.
     Memcache(Memcache),
     /// A store of large values.
@@ -141,6 +133,15 @@ pub struct Open {
     pub records: u64,
     /// Latency of the first lookup after an open.
     pub first_get_us: Option<Percentiles>,
+}
+
+/// What only `cache` has.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cache {
+    /// Records it could hold.
+    pub capacity: u64,
+    /// Lookups that found their key, of all, in percent.
+    pub hit_percent: f64,
 }
 
 /// What only `memcache` has.
@@ -242,14 +243,18 @@ pub fn collect(run: impl FnOnce(&mut Shown<'_>) -> Result<()>) -> Result<Vec<Pha
     Ok(phases)
 }
 
+/// The fields of a result by name, but for those that do not apply.
+pub(crate) fn named(result: &impl Serialize) -> Map<String, Value> {
+    let fields = serde_json::to_value(result).expect("a result has only plain fields");
+    let fields = fields.as_object().cloned().unwrap_or_default();
+    let there = fields.into_iter().filter(|(_, value)| !value.is_null());
+    there.collect()
+}
+
 impl Phase {
     /// The phase as one line of JSON.
     pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_value(self).expect("a phase has only plain fields");
-        if let Some(fields) = json.as_object_mut() {
-            fields.retain(|_, value| !value.is_null());
-        }
-        json.to_string()
+        Value::from(named(self)).to_string()
     }
 
     /// A phase from a line of JSON; `Invalid` if it is none.
@@ -272,6 +277,19 @@ impl Phase {
         match &self.details {
             Details::Memcache(memcache) => memcache.server_cpu_seconds,
             _ => Some(self.cpu_seconds),
+        }
+    }
+
+    /// Operations a second, as they are compared: of objects, where one was outstanding at a time, those of the sum of
+    /// latencies, as published; of a load, openings.
+    pub fn rate(&self) -> f64 {
+        match self.object() {
+            None => self.ops_per_second,
+            Some(object) => match &object.summary {
+                Some(summary) if self.threads == 1 => summary.ops,
+                Some(summary) => summary.done() as f64 / summary.wall.max(1e-9),
+                None => 1.0 / object.open_seconds.max(1e-9),
+            },
         }
     }
 
@@ -338,6 +356,7 @@ mod tests {
         assert_eq!(Phase::from_json("{}").unwrap_err().kind(), Kind::Invalid);
         let details = [
             Details::Open(Open::default()),
+            Details::Cache(Cache::default()),
             Details::Memcache(Memcache::default()),
             Details::Object(Box::new(Object {
                 cold: Some(Forgot::Pages),

@@ -26,8 +26,7 @@ use azekura_bench::object::plan::ObjectPlan;
 use azekura_bench::object::run::{Candidate, SuitePlan};
 use azekura_bench::object::store::Open;
 use azekura_bench::object::stores::Engine;
-use azekura_bench::object::suite;
-use azekura_bench::object::{phases, show};
+use azekura_bench::object::{measure, suite};
 use azekura_bench::phase::Class;
 use azekura_bench::report::line;
 use azekura_bench::words::word;
@@ -99,11 +98,6 @@ impl Rival {
             Self::Lmdb => (lmdb::open, CACHED),
         }
     }
-
-    /// The word in flags and results.
-    fn word(self) -> String {
-        word(&self)
-    }
 }
 
 /// The flags and subcommands of `object`.
@@ -128,9 +122,8 @@ enum ObjectCommand {
 /// Measures one store, or runs the suite.
 pub(crate) fn run(arguments: &ObjectArguments) -> Result<()> {
     let Some(ObjectCommand::Suite(plan)) = &arguments.of else {
-        let (rival, plan) = (arguments.rival, &arguments.plan);
-        let emit = &mut |phase| show(plan, &phase);
-        return phases::run(&rival.word(), rival.row().0, plan, emit);
+        let rival = arguments.rival;
+        return measure(&word(&rival), rival.row().0, &arguments.plan);
     };
     let mut plan = plan.clone();
     if plan.stores.is_empty() {
@@ -152,7 +145,7 @@ fn all_stores() -> Vec<Candidate> {
         let has = move |rival: &&Rival| rival.row().1.contains(&class);
         let rivals = Rival::value_variants().iter().filter(has);
         rivals.map(move |rival| Candidate {
-            store: rival.word(),
+            store: word(rival),
             class,
         })
     };
@@ -172,6 +165,7 @@ fn key(id: u128) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use azekura_bench::object::phases;
     use azekura_bench::phase::{Phase, collect};
     use azekura_bench::words::read_flags;
 
@@ -185,8 +179,8 @@ mod tests {
             durability: class,
             ..read_flags(&flags).unwrap()
         };
-        collect(|emit| phases::run(&rival.word(), rival.row().0, &plan, emit))
-            .unwrap_or_else(|error| panic!("{} {class}: {error}", rival.word()))
+        collect(|emit| phases::run(&word(&rival), rival.row().0, &plan, emit))
+            .unwrap_or_else(|error| panic!("{} {class}: {error}", word(&rival)))
     }
 
     #[test]
@@ -195,7 +189,7 @@ mod tests {
             for &rival in Rival::value_variants() {
                 for &class in rival.row().1 {
                     let found = tiny(rival, class, flags);
-                    let what = format!("{} {class} {flags}", rival.word());
+                    let what = format!("{} {class} {flags}", word(&rival));
                     assert_eq!(found.len(), 5, "{what}");
                     // Read, and compared with what was put.
                     assert_eq!(found[2].hits, Some(30), "{what}");
@@ -227,7 +221,7 @@ mod tests {
                 .iter()
                 .map(|phase| phase.object().unwrap().store.unwrap())
                 .collect();
-            let what = format!("{} {counted:?}", rival.word());
+            let what = format!("{} {counted:?}", word(&rival));
             assert!(counted[0].writes >= 40 && counted[0].syncs >= 40, "{what}");
             assert!((30..35).contains(&counted[2].reads), "{what}");
             assert_eq!((counted[2].writes, counted[2].syncs), (0, 0), "{what}");

@@ -15,10 +15,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::servers::Program;
 use super::{Load, MemcachePlan, Operation};
-use crate::comparison::{Comparison, Pair, figures_of, in_turn};
+use crate::comparison::{Comparison, Pair, in_turn};
 use crate::measure::Memory;
 use crate::phase::Phase;
-use crate::report::line;
+use crate::report::{figures, line};
 use crate::suite::{Row, rows};
 
 /// The workloads.
@@ -118,7 +118,7 @@ pub fn suite(plan: &SuitePlan) -> Result<()> {
             let ours = done.pop().into_iter().collect::<Vec<_>>();
             if done.is_empty() {
                 for phase in &ours {
-                    line(&format!("{}: {}", row.name, figures_of(phase)))?;
+                    line(&format!("{}\n{}", row.name, figures(phase)))?;
                 }
             }
             for (comparison, theirs) in comparisons.iter_mut().zip(done) {

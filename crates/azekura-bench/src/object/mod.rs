@@ -4,7 +4,7 @@
 //!   draw (keys, values) -> operation (a workload, as JSON) -> execute -> store (stores/; rivals elsewhere)
 //!     plan, phases                                              |
 //!                          operation (results, as JSON) <-------'
-//!                          `--> summary, plot                 lines (a phase as text)  suite, table (several stores)
+//!                          `--> summary, plot                              suite (several stores)
 //! ```
 //!
 //! The workload, the results and the summary have the shapes of that benchmark's tool, so either program
@@ -12,7 +12,6 @@
 
 pub mod draw;
 pub mod execute;
-mod lines;
 pub mod operation;
 pub mod phases;
 pub mod plan;
@@ -23,7 +22,6 @@ pub mod store;
 pub mod stores;
 pub mod suite;
 pub mod summary;
-mod table;
 mod workload;
 
 use std::io::BufReader;
@@ -37,11 +35,13 @@ use draw::Keys;
 use operation::{Operation, Outcome, ValueOf, read_array};
 use plan::ObjectPlan;
 use run::{Candidate, SuitePlan};
+use store::Open;
 use stores::Engine;
 use summary::Tally;
 
-use crate::phase::{Class, Phase};
-use crate::report::line;
+use crate::phase::Class;
+use crate::report::{Output, line};
+use crate::words::word;
 
 /// The flags and subcommands of `object`.
 #[derive(Args)]
@@ -120,7 +120,11 @@ struct SummaryPlan {
 /// Errors: those of [`phases::run`], and `Invalid` for input that is no workload and no results.
 pub fn run(arguments: &ObjectArguments) -> Result<()> {
     match &arguments.of {
-        None => measure(arguments.engine, &arguments.plan),
+        None => measure(
+            &word(&arguments.engine),
+            arguments.engine.open(),
+            &arguments.plan,
+        ),
         Some(ObjectCommand::Workload(workload)) => print_workload(workload),
         Some(ObjectCommand::Summary(plan)) => summarize(plan),
         Some(ObjectCommand::Plot(command)) => plot::plot(command, outcomes),
@@ -148,28 +152,15 @@ fn stores() -> Vec<Candidate> {
     .collect()
 }
 
-fn measure(engine: Engine, plan: &ObjectPlan) -> Result<()> {
-    use clap::ValueEnum as _;
-    let word = engine
-        .to_possible_value()
-        .map(|value| value.get_name().to_owned());
-    phases::run(
-        &word.unwrap_or_default(),
-        engine.open(),
-        plan,
-        &mut |phase| show(plan, &phase),
-    )
-}
-
-/// Prints a phase in the form of the plan.
-pub fn show(plan: &ObjectPlan, phase: &Phase) -> Result<()> {
-    if plan::is_stream(plan.results.as_ref()) {
-        Ok(())
-    } else if plan.json {
-        line(&phase.to_json())
-    } else {
-        line(&lines::table(phase))
-    }
+/// Runs the phases of `plan` on the store of the name `word`, and prints each in the form of the plan.
+pub fn measure(word: &str, open: Open, plan: &ObjectPlan) -> Result<()> {
+    let mut output = Output::new(plan.json);
+    phases::run(word, open, plan, &mut |phase| {
+        if plan::is_stream(plan.results.as_ref()) {
+            return Ok(());
+        }
+        output.phase(&phase)
+    })
 }
 
 fn print_workload(workload: &Workload) -> Result<()> {

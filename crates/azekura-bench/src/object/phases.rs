@@ -29,6 +29,7 @@ use crate::outputs::refuse_store;
 use crate::phase::{Details, Object, Phase};
 use crate::report::progress;
 use crate::unfinished::Unfinished;
+use crate::words::word;
 
 type Results = ArrayWriter<Box<dyn Write + Send>>;
 
@@ -98,13 +99,17 @@ fn given_up(made: Unfinished, opened: bool, error: Error) -> Error {
 }
 
 impl ObjectPlan {
-    /// The operations of a phase.
-    pub fn operations(&self, op: Op) -> Result<Operations> {
-        let count = if op == Op::Put {
+    fn count_of(&self, op: Op) -> u64 {
+        if op == Op::Put {
             self.count
         } else {
             self.sample()
-        };
+        }
+    }
+
+    /// The operations of a phase.
+    pub fn operations(&self, op: Op) -> Result<Operations> {
+        let count = self.count_of(op);
         let keys = Keys::new(&self.seed, op.shuffle(), self.count, count, self.key_size)?;
         let value = ValueOf {
             size: self.value_size,
@@ -199,17 +204,12 @@ impl Runner<'_> {
             let (phase, faults) = if op == Op::Load {
                 self.load(index)?
             } else {
-                let count = if op == Op::Put {
-                    plan.count
-                } else {
-                    plan.sample()
-                };
                 let before = plan.ops[..index].iter();
                 let generation = before.filter(|&&before| before.writes()).count();
-                let load = (count, generation as u64);
+                let load = (plan.count_of(op), generation as u64);
                 let operations = plan.operations(op)?;
                 let create = index == 0 && op == Op::Put;
-                self.phase(op.word(), operations, load, create, op.writes())?
+                self.phase(&word(&op), operations, load, create, op.writes())?
             };
             let removed = self.removed(index, &faults.missed)?;
             let lost = faults
@@ -252,12 +252,14 @@ impl Runner<'_> {
             Some(path) if self.plan.cold && !create => Some(forget(path)?),
             _ => None,
         };
+        // Those of a workload have what they have.
+        let is_planned = op != "workload";
         let phase = Phase {
             engine: self.engine.to_owned(),
             op: op.to_owned(),
             threads: self.plan.how.depth as u64,
-            key_size: self.plan.key_size_of(op),
-            value_size: self.plan.value_size_of(op),
+            key_size: is_planned.then_some(self.plan.key_size as u64),
+            value_size: is_planned.then_some(self.plan.value_size),
             ..Phase::default()
         };
         let object = Object {
@@ -332,7 +334,7 @@ impl Runner<'_> {
 
     /// Opens the store, gets an object of the sample, and closes.
     fn load(&mut self, index: usize) -> Result<(Phase, Faults)> {
-        let (mut phase, mut object) = self.begin(Op::Load.word(), false)?;
+        let (mut phase, mut object) = self.begin(&word(&Op::Load), false)?;
         let key = self.to_load(index)?;
         let (before, calls) = (device(self.plan), Calls::now());
         let (cpu, start) = (measure::cpu_seconds(), Instant::now());
@@ -347,6 +349,7 @@ impl Runner<'_> {
         phase.seconds = start.elapsed().as_secs_f64();
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
         phase.count = 1;
+        phase.ops_per_second = 1.0 / phase.seconds.max(1e-9);
         phase.hits = Some(u64::from(there));
         object.missing = u64::from(!there);
         self.files(&mut phase)?;
@@ -386,7 +389,7 @@ impl Runner<'_> {
 /// Fills in what the results come to.
 fn sum_up(phase: &mut Phase, object: &mut Object, tally: Tally) {
     // A removal moves no value.
-    let moved = phase.value_size.filter(|_| phase.op != Op::Delete.word());
+    let moved = phase.value_size.filter(|_| phase.op != "delete");
     let summary = tally.finish(moved);
     phase.count = summary.oks + summary.errors;
     (object.missing, object.failed) = (summary.missing, summary.errors);

@@ -33,17 +33,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// The word in flags and results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Update => "update",
-            Self::Get => "get",
-            Self::Delete => "delete",
-            Self::Load => "load",
-        }
-    }
-
     /// By what text the phase shuffles the population, as the published benchmark did.
     pub(super) const fn shuffle(self) -> Option<&'static str> {
         match self {
@@ -169,16 +158,6 @@ impl ObjectPlan {
             .saturating_add(BLOCK);
         let needed = object.saturating_mul(self.count).saturating_mul(2);
         self.capacity.unwrap_or(needed.saturating_add(LEAST))
-    }
-
-    /// Bytes of the values of a phase, if all have as many.
-    pub fn value_size_of(&self, op: &str) -> Option<u64> {
-        (op != "workload").then_some(self.value_size)
-    }
-
-    /// Bytes of the keys of a phase, if all have as many: those of a workload have what they have.
-    pub fn key_size_of(&self, op: &str) -> Option<u64> {
-        (op != "workload").then_some(self.key_size as u64)
     }
 
     /// Whether nothing but results may be printed.

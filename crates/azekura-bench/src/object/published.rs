@@ -4,10 +4,11 @@
 //! program in the same class as one of the published four. They were reached on another machine: they are
 //! no ratios.
 
-use super::plan::Op;
+use azekura::error::{Result, size};
+
 use super::run::Candidate;
-use crate::phase::Class;
-use azekura::error::size;
+use crate::phase::{Class, Phase};
+use crate::report::line;
 
 const ROWS: &str = include_str!("../../workloads/cannyls.txt");
 
@@ -22,19 +23,39 @@ fn called(candidate: &Candidate) -> Option<&'static str> {
     }
 }
 
+/// Prints what was published beside phases of a store, if anything was.
+pub(super) fn print(phases: &[Phase], candidate: &Candidate) -> Result<()> {
+    let found = phases.iter().filter_map(|phase| {
+        let rate = of(&phase.op, phase.value_size?, candidate)?;
+        let unit = match phase.op.as_str() {
+            "delete" => "op/s",
+            "load" => "s",
+            _ => "MiB/s",
+        };
+        Some(format!("{} {rate} {unit}", phase.op))
+    });
+    let found: Vec<String> = found.collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    line(&format!("  published for this store: {}", found.join(", ")))
+}
+
 /// The published MiB/s (of `delete` op/s, of `load` seconds) of the same store at the same size.
-pub(super) fn of(table: Op, value_size: u64, candidate: &Candidate) -> Option<&'static str> {
+fn of(table: &str, value_size: u64, candidate: &Candidate) -> Option<&'static str> {
     let (store, size) = (called(candidate)?, size(value_size).replace(' ', ""));
     let rows = ROWS.lines().filter(|line| !line.starts_with('#'));
     rows.map(|line| line.split('|').map(str::trim).collect::<Vec<_>>())
-        .find(|row| row[..3] == [table.word(), &size, store])
+        .find(|row| row[..3] == [table, &size, store])
         .map(|row| row[3])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::ValueEnum as _;
+
+    use super::*;
+    use crate::object::plan::Op;
 
     #[test]
     fn every_row_is_found_and_its_latencies_ascend() {
@@ -55,23 +76,17 @@ mod tests {
         }
         assert_eq!(rows, 4 * 12 + 12);
         for (name, class, table, size, found) in [
-            ("files", Class::Process, Op::Put, 102_400, Some("9.367")),
+            ("files", Class::Process, "put", 102_400, Some("9.367")),
             (
                 "cannyls-device",
                 Class::Power,
-                Op::Get,
+                "get",
                 1 << 20,
                 Some("63.949"),
             ),
-            (
-                "rocksdb",
-                Class::Process,
-                Op::Load,
-                10 << 20,
-                Some("112.335"),
-            ),
-            ("files", Class::Power, Op::Put, 102_400, None),
-            ("files", Class::Process, Op::Put, 4096, None),
+            ("rocksdb", Class::Process, "load", 10 << 20, Some("112.335")),
+            ("files", Class::Power, "put", 102_400, None),
+            ("files", Class::Process, "put", 4096, None),
         ] {
             let candidate = Candidate {
                 store: name.into(),

@@ -1,4 +1,4 @@
-//! The flags of a suite over stores of large values, its steps as plans, and what they did.
+//! The flags of a suite over stores of large values, and its steps as plans.
 //!
 //! A candidate is a store in a class of durability. The counts are those of the published benchmark times the scale. It
 //! runs nothing and prints nothing.
@@ -10,7 +10,7 @@ use azekura_wire::parse_size;
 use clap::{Args, ValueEnum};
 
 use super::plan::{How, ObjectPlan, Op};
-use crate::phase::{Class, Phase};
+use crate::phase::Class;
 use crate::words::read_flags;
 
 /// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
@@ -45,10 +45,10 @@ pub struct SuitePlan {
     /// The stores, as NAME:DURABILITY [default: all]
     #[arg(long, value_name = "STORES", value_delimiter = ',', value_parser = Candidate::parse)]
     pub stores: Vec<Candidate>,
-    /// The store whose rate is divided by the others' [default: the first]
+    /// The store that the others are compared with [default: the first]
     #[arg(long, value_name = "NAME")]
     pub against: Option<String>,
-    /// Which tables
+    /// Which phases, besides the puts
     #[arg(
         long,
         value_enum,
@@ -75,7 +75,7 @@ pub struct SuitePlan {
     /// The folder where stores are made and removed [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// JSON objects of the steps instead of tables
+    /// JSON objects of the steps instead of a table
     #[arg(long)]
     pub json: bool,
     /// Do not show progress
@@ -136,11 +136,4 @@ impl SuitePlan {
             ..read_flags("").expect("every flag has a default")
         }
     }
-}
-
-/// What one store did in a round, at one size; rounds follow one another.
-pub(super) struct Run {
-    pub(super) value_size: u64,
-    pub(super) candidate: Candidate,
-    pub(super) phases: Vec<Phase>,
 }

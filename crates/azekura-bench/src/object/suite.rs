@@ -1,14 +1,13 @@
-//! The tables of the published benchmark, at a given scale, for several stores beside each other.
+//! The phases of the published benchmark, at a given scale, for several stores beside each other.
 //!
 //! Each store holds so many values of each size; a hundredth of them is updated, read and removed, and
 //! the store is opened, cold and warm. Every step is a process of its own, so that neither memory nor caches
-//! of one store are another's. Where there are rounds, the order of the stores turns from one to the next, and a
-//! figure is the median of the rounds'. A ratio is the rate of one store over another's in the same round,
-//! and only of the same class of durability: others are refused.
+//! of one store are another's. Each result is printed as it is there, with the published one if there is one. The ratios
+//! of a size (`comparison`) follow its last round: those of one store over each other of the same class of durability.
 //!
 //! Standard error shows each step when it begins: a bar if that is a terminal, otherwise a line. The folder of a store is
-//! removed after its last step, and when the suite fails or is interrupted. After a step that failed the tables show the
-//! results so far, and the suite ends with that step's exit code.
+//! removed after its last step, and when the suite fails or is interrupted. A step that failed ends the suite with its exit
+//! code.
 //!
 //! It does not know which stores there are: the caller passes a function that starts a process.
 
@@ -21,20 +20,21 @@ use azekura::error::{Result, size};
 use indicatif::ProgressBar;
 
 use super::plan::{ObjectPlan, Op};
-use super::run::{Candidate, Run, SuitePlan};
-use super::table::{costs, render};
+use super::published;
+use super::run::{Candidate, SuitePlan};
 use crate::child;
-use crate::comparison::in_turn;
+use crate::comparison::{Comparison, Pair, in_turn};
 use crate::phase::{Details, Phase};
-use crate::report::{line, progress};
+use crate::report::{Output, line, progress};
 use crate::unfinished::{Unfinished, fresh_name};
+use crate::words::word;
 
 /// Starts a process that runs the phases of a plan on the store of that name, and returns what it printed.
 pub type Start<'s> = &'s dyn Fn(&str, &ObjectPlan) -> Result<Vec<Phase>>;
 
 /// A process of this program: `words` are its command, before the store's name.
 pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Phase>> {
-    let ops: Vec<&str> = plan.ops.iter().map(|op| op.word()).collect();
+    let ops: Vec<String> = plan.ops.iter().map(word).collect();
     let what = format!(
         "the step {} of {store}, durability {}, values of {},",
         ops.join(","),
@@ -68,7 +68,7 @@ impl Steps {
         let begun = self.begun.get();
         self.begun.set(begun + 1);
         let Candidate { store, class } = candidate;
-        let what = format!("{store} {class} {} {}", size(value_size), op.word());
+        let what = format!("{store} {class} {} {}", size(value_size), word(&op));
         self.bar.set_position(begun);
         self.bar.set_message(what.clone());
         self.bar.tick();
@@ -80,51 +80,77 @@ impl Steps {
     }
 }
 
-/// Runs the suite and prints its tables.
+/// Runs the suite and prints its results.
 ///
 /// Errors: `Invalid` (a scale, a store or a class that is none), and whatever a step reports.
 pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
     plan.check()?;
-    let mut runs = Vec::new();
-    let ran = rounds(plan, start, &mut runs);
-    if plan.json || runs.is_empty() {
-        return ran;
-    }
-    let ours = plan.against.as_ref().unwrap_or(&plan.stores[0].store);
-    for &table in &plan.tables {
-        line(&render(plan, table, &runs, ours))?;
-    }
-    line(&costs(plan, &runs))?;
-    ran
-}
-
-/// Adds to `runs` what was done, to the end or to the first error.
-fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()> {
-    let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let shown = Steps::of(plan);
-    for round in 0..plan.rounds {
-        for &value_size in &plan.sizes {
-            in_turn(round, plan.stores.len(), |side| {
+    let (shown, mut output) = (Steps::of(plan), Output::new(plan.json));
+    for &value_size in &plan.sizes {
+        let mut comparisons: Vec<_> = plan.stores.iter().map(|_| None).collect();
+        for round in 0..plan.rounds {
+            let done = in_turn(round, plan.stores.len(), |side| {
                 let candidate = &plan.stores[side];
-                let place = Unfinished::folder(&folder.join(fresh_name("objects")))?;
-                let path = place.path().join("store");
-                let begin = |op| shown.begin(candidate, value_size, op);
-                let phases = steps(plan, start, &begin, &path, candidate, value_size)?;
-                if plan.json {
-                    let print = || phases.iter().try_for_each(|phase| line(&phase.to_json()));
-                    shown.bar.suspend(print)?;
-                }
-                runs.push(Run {
-                    value_size,
-                    candidate: candidate.clone(),
-                    phases,
-                });
-                Ok(())
+                let phases = one(plan, start, &shown, candidate, value_size)?;
+                shown.bar.suspend(|| {
+                    phases.iter().try_for_each(|phase| output.phase(phase))?;
+                    if plan.json {
+                        return Ok(());
+                    }
+                    published::print(&phases, candidate)
+                })?;
+                Ok(phases)
             })?;
+            compare(plan, value_size, &done, &mut comparisons);
+        }
+        for comparison in comparisons.into_iter().flatten().filter(|_| !plan.json) {
+            line(&format!("\n{}", comparison.table().trim_end()))?;
         }
     }
     shown.bar.finish_and_clear();
-    Ok(())
+    output.finish()
+}
+
+/// Adds what the stores did in a round to the comparison of each with ours, where there is ours in its class.
+fn compare(
+    plan: &SuitePlan,
+    value_size: u64,
+    done: &[Vec<Phase>],
+    comparisons: &mut [Option<Comparison>],
+) {
+    let ours = plan.against.as_ref().unwrap_or(&plan.stores[0].store);
+    let durability = |phases: &[Phase]| phases.first().map(|phase| phase.durability);
+    for ((candidate, theirs), comparison) in plan.stores.iter().zip(done).zip(comparisons) {
+        let is_ours = |other: &Candidate| other.store == *ours && other.class == candidate.class;
+        let Some(place) = plan.stores.iter().position(is_ours) else {
+            continue;
+        };
+        // A store without a file has another durability than the requested one.
+        if candidate.store != *ours && durability(&done[place]) == durability(theirs) {
+            let Candidate { store, class } = candidate;
+            let name = format!("{ours} over {store}, {class}, {}", size(value_size));
+            let comparison = comparison.get_or_insert_with(|| Comparison::new(&name, Vec::new()));
+            comparison.add(Pair {
+                ours: done[place].clone(),
+                theirs: theirs.clone(),
+            });
+        }
+    }
+}
+
+/// The steps of one store in one round, in a folder of its own.
+fn one(
+    plan: &SuitePlan,
+    start: Start<'_>,
+    shown: &Steps,
+    candidate: &Candidate,
+    value_size: u64,
+) -> Result<Vec<Phase>> {
+    let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let place = Unfinished::folder(&folder.join(fresh_name("objects")))?;
+    let begin = |op| shown.begin(candidate, value_size, op);
+    let path = place.path().join("store");
+    steps(plan, start, &begin, &path, candidate, value_size)
 }
 
 /// The steps of one store, in the order of the published benchmark.
@@ -181,14 +207,12 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use azekura::Kind;
-    use azekura::error::Error;
     use clap::ValueEnum as _;
 
     use super::*;
     use crate::object::phases;
     use crate::object::stores::Engine;
-    use crate::object::table::ratio;
-    use crate::phase::{Class, Object, collect};
+    use crate::phase::collect;
     use crate::words::read_flags;
 
     fn plan(flags: &str) -> SuitePlan {
@@ -202,72 +226,34 @@ mod tests {
     }
 
     #[test]
-    fn every_table_has_a_row_for_each_store_and_size_and_ratios_within_a_class() {
+    fn every_store_runs_every_step_and_is_compared_with_ours_of_its_class() {
         let folder = tempfile::tempdir().unwrap();
-        let suite = plan("--stores files:process,files:power --sizes 100KiB,40KiB --scale 1e-6");
-        let mut runs = Vec::new();
-        for candidate in &suite.stores {
-            for &value_size in &suite.sizes {
-                let path = folder.path().join(format!("{}{value_size}", runs.len()));
-                let begun = Cell::new(0);
-                let begin = |_| begun.set(begun.get() + 1);
-                let phases = steps(&suite, &start, &begin, &path, candidate, value_size).unwrap();
-                assert_eq!(begun.get(), suite.steps());
-                let ops: Vec<&str> = phases.iter().map(|phase| phase.op.as_str()).collect();
-                assert_eq!(ops, ["put", "update", "get", "load", "load", "delete"]);
-                let [cold, warm] = [3, 4].map(|index: usize| phases[index].object().unwrap());
-                assert!(cold.cold.is_some() && warm.cold.is_none());
-                assert!(cold.process_seconds > cold.first_get_seconds);
-                runs.push(Run {
-                    value_size,
-                    candidate: candidate.clone(),
-                    phases,
-                });
-            }
-        }
-        assert_eq!(runs[0].phases[0].count, 10);
-        let ratio_of = |line: &str| line.rsplit(" | ").nth(1).unwrap_or_default().to_owned();
-        for (table, rows) in [(Op::Put, 4), (Op::Delete, 4), (Op::Load, 8)] {
-            let text = render(&suite, table, &runs, "files");
-            let found: Vec<&str> = text.lines().filter(|line| line.contains("KiB |")).collect();
-            assert_eq!(found.len(), rows, "{text}");
-            let columns = |line: &str| line.matches('|').count();
-            let table = text.lines().filter(|line| line.starts_with('|'));
-            assert!(
-                table.clone().all(|line| columns(line) == columns(found[0])),
-                "{text}"
-            );
-            assert!(found.iter().all(|line| ratio_of(line) == "1.00"), "{text}");
-        }
-        let text = costs(&suite, &runs);
-        let found = text.lines().filter(|line| line.contains("KiB |"));
-        assert!(
-            found.clone().count() == 4 && found.clone().all(|line| line.matches('|').count() == 9),
-            "{text}"
-        );
-        let text = render(&suite, Op::Get, &runs, "device");
-        let mut found = text.lines().filter(|line| line.contains("KiB |"));
-        assert!(found.all(|line| ratio_of(line) == "-"), "{text}");
-    }
-
-    #[test]
-    fn results_of_different_classes_are_not_compared() {
-        let of = |class, open_seconds| Phase {
-            durability: Some(class),
-            details: Details::Object(Box::new(Object {
-                open_seconds,
-                ..Object::default()
-            })),
-            ..Phase::default()
+        let flags = "--quiet --stores files:process,files:power,azekura:power \
+                     --sizes 40KiB --scale 1e-6";
+        let suite = SuitePlan {
+            folder: Some(folder.path().to_path_buf()),
+            ..plan(flags)
         };
-        let error = ratio(&of(Class::Process, 1.0), &of(Class::Power, 1.0)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        assert!(
-            error.to_string().contains("of durability process"),
-            "{error}"
-        );
-        let (ours, slower) = (of(Class::Power, 1.0), of(Class::Power, 3.0));
-        assert!((ratio(&ours, &slower).unwrap() - 3.0).abs() < 1e-9);
+        let shown = Steps::of(&suite);
+        let stores = suite.stores.iter();
+        let done: Vec<_> = stores
+            .map(|candidate| one(&suite, &start, &shown, candidate, 40 << 10).unwrap())
+            .collect();
+        assert_eq!(shown.begun.get(), shown.all);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        for phases in &done {
+            let ops: Vec<&str> = phases.iter().map(|phase| phase.op.as_str()).collect();
+            assert_eq!(ops, ["put", "update", "get", "load", "load", "delete"]);
+        }
+        let [cold, warm] = [3, 4].map(|index: usize| done[0][index].object().unwrap());
+        assert!(cold.cold.is_some() && warm.cold.is_none());
+        assert!(cold.process_seconds > cold.first_get_seconds);
+        let mut comparisons = vec![None, None, None];
+        compare(&suite, 40 << 10, &done, &mut comparisons);
+        assert!(comparisons[..2].iter().all(Option::is_none));
+        let table = comparisons[2].as_ref().unwrap().table();
+        assert!(table.starts_with("files over azekura, power, 40 KiB (1 pairs)\n"));
+        assert_eq!(table.lines().filter(|line| line.contains("x ")).count(), 6);
     }
 
     #[test]
@@ -275,28 +261,6 @@ mod tests {
         let suite = plan("--stores files:process --scale 0.01");
         let counts: Vec<u64> = suite.sizes.iter().map(|&size| suite.count(size)).collect();
         assert_eq!(counts, [100_000, 10_000, 1000]);
-    }
-
-    #[test]
-    fn a_step_that_fails_ends_the_suite_with_its_error_and_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let flags = "--quiet --warm --stores files:process,files:power --sizes 40KiB --scale 1e-6";
-        let suite = SuitePlan {
-            folder: Some(folder.path().to_path_buf()),
-            ..plan(flags)
-        };
-        let failing = |store: &str, plan: &ObjectPlan| {
-            if plan.durability == Class::Power && plan.ops == [Op::Get] {
-                return Err(Error::new(Kind::Full, "by design"));
-            }
-            start(store, plan)
-        };
-        let mut runs = Vec::new();
-        let error = rounds(&suite, &failing, &mut runs).unwrap_err();
-        assert_eq!(error.kind(), Kind::Full);
-        // The results before it are kept.
-        assert_eq!((runs.len(), runs[0].phases.len()), (1, 5));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -32,9 +32,11 @@ use azekura::record::memory::tiny::TinyDb;
 use clap::{Args, Command, FromArgMatches as _, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::engines::direct::Direct;
 use crate::generate::{Choice, mix};
+use crate::phase::named;
 use crate::report;
 use crate::target::Setup;
 use crate::unfinished::Unfinished;
@@ -141,30 +143,6 @@ impl Summary {
             }
         }
     }
-
-    fn words(&self) -> String {
-        let chores = self
-            .chores
-            .iter()
-            .map(|(word, count)| format!("{word} {count}"));
-        let chores = chores.collect::<Vec<_>>().join(", ");
-        format!(
-            "{}: sound after {} rounds on {} stores in {:.1} s, seed {}\n\
-             operations {}, reads judged {}, refused as full {}, kills {}, reopens {}, keys verified {}\n\
-             beside them: {chores}",
-            self.engine,
-            self.rounds,
-            self.stores,
-            self.seconds,
-            self.seed,
-            self.operations,
-            self.reads,
-            self.refused,
-            self.kills,
-            self.reopens,
-            self.keys_verified,
-        )
-    }
 }
 
 /// The command `stress`, to be mounted in a program.
@@ -270,12 +248,12 @@ impl Plan {
         unfinished
             .remove()
             .map_err(|e| Error::io("cannot remove the folder of the stores", e).at(&folder))?;
-        let text = if self.json {
-            serde_json::to_string(&summary).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?
+        let figures = named(&summary);
+        report::line(&if self.json {
+            Value::from(figures).to_string()
         } else {
-            summary.words()
-        };
-        report::line(&text)
+            format!("sound\n{}", report::by_name("", &figures).trim_end())
+        })
     }
 
     fn rounds<S: Subject>(&self, seed: u64, folder: &Path, summary: &mut Summary) -> Result<()> {

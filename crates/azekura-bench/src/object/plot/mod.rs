@@ -12,8 +12,8 @@ use azekura::error::{Error, Kind, Result};
 use clap::{Args, Subcommand};
 
 use super::operation::Outcome;
-use crate::object::lines::duration;
 use crate::outputs::refuse_store;
+use crate::report::duration;
 
 /// What is drawn.
 #[derive(Clone, Debug, Subcommand)]
@@ -240,7 +240,7 @@ mod tests {
             ..PlotPlan::default()
         };
         let figure = figure(&plan, &[0.1, 0.5, 0.6, 9.0]);
-        assert_eq!(figure.label(), "latency (2 of 4 over 500 ms)");
+        assert_eq!(figure.label(), "latency (2 of 4 over 500.00ms)");
         assert_eq!(figure.cells(4, 10).collect::<Vec<_>>(), [(0, 2), (1, 9)]);
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Figure, round_ticks};
-use crate::object::lines::duration;
+use crate::report::duration;
 
 /// Least marks in a place, and its colour.
 const SHADES: [(u32, &str); 5] = [
