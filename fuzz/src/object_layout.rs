@@ -18,7 +18,7 @@ use azekura::object::index::{Entry, Leaf};
 use azekura::object::layout::{
     ENGINE, Record, Root, Super, decode_label, decode_runs, encode_label, encode_runs,
 };
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{CreateOptions, ObjectId, Store};
 use azekura::testkit::Random;
 
 /// A true frame, cut into a key and a value.
@@ -90,13 +90,11 @@ fn extents(bytes: &[u8], random: &mut Random) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let memory = Memory::new(1 << 20).expect("memory");
     memory.resize(512 << 10).expect("room");
-    let options = Options {
-        capacity: 512 << 10,
-        journal_size: Some(144 << 10),
-        group_size: Some(64 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(512 << 10)
+        .journal_size(144 << 10)
+        .group_size(64 << 10)
+        .background(false);
     let storage: Arc<dyn Storage> = memory.clone();
     let store = Store::create_on(storage, None, &options, &mut |_, _| ()).expect("a new store");
     for id in 0..12u8 {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::object::{Change, ObjectId, Options, Snapshot, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Snapshot, Store};
 use azekura::testkit::Random;
 use azekura::{Kind, Result};
 
@@ -25,18 +25,16 @@ const IDS: u64 = 16;
 /// Objects by their ids: values, and the sequences of their puts.
 type Model = BTreeMap<ObjectId, (Vec<u8>, u64)>;
 
-fn options(random: &mut Random) -> Options {
+fn options(random: &mut Random) -> CreateOptions {
     let data = *random.choose(&[256 << 10, 512 << 10, 1 << 20, 2 << 20]);
     let journal = *random.choose(&[144 << 10, 192 << 10, 256 << 10]);
-    Options {
-        capacity: journal + data,
-        journal_size: Some(journal),
-        group_size: Some(*random.choose(&[128 << 10, 256 << 10])),
-        small_max: *random.choose(&[0, 100, 2048, 4096]),
-        sync_every: random.one_in(4).then(|| random.below(6)),
-        background: false,
-        ..Options::default()
-    }
+    CreateOptions::new()
+        .capacity(journal + data)
+        .journal_size(journal)
+        .group_size(*random.choose(&[128 << 10, 256 << 10]))
+        .small_max(*random.choose(&[0, 100, 2048, 4096]))
+        .sync_every(random.one_in(4).then(|| random.below(6)))
+        .background(false)
 }
 
 fn id(random: &mut Random) -> ObjectId {
@@ -54,12 +52,18 @@ struct Pair {
 }
 
 impl Pair {
-    fn value(&mut self, random: &mut Random, options: &Options) -> Vec<u8> {
-        let edge = *random.choose(&[options.small_max, 4096, 8192, 65_536, self.store.len_max()]);
+    fn value(&mut self, random: &mut Random, options: &CreateOptions) -> Vec<u8> {
+        let edge = *random.choose(&[
+            options.opening.small_max,
+            4096,
+            8192,
+            65_536,
+            self.store.len_max(),
+        ]);
         let len = match random.below(8) {
             0 => (edge + random.below(3)).saturating_sub(1),
             1 => random.below(100_000),
-            2..5 => random.below(options.small_max + 1),
+            2..5 => random.below(options.opening.small_max + 1),
             _ => random.below(9000),
         };
         self.version += 1;
@@ -119,7 +123,7 @@ impl Pair {
         }
     }
 
-    fn apply(&mut self, random: &mut Random, options: &Options) {
+    fn apply(&mut self, random: &mut Random, options: &CreateOptions) {
         let mut changes: Vec<(ObjectId, Option<Vec<u8>>)> = Vec::new();
         for _ in 0..random.below(5) {
             let value = (!random.one_in(3)).then(|| self.value(random, options));
@@ -256,13 +260,14 @@ pub fn check(bytes: &[u8]) {
                 snapshot = None;
                 pair.store.close().expect("a close");
                 let storage: Arc<dyn Storage> = Arc::clone(&memory) as _;
-                pair.store = Store::open_on(storage, None, &options).expect("a reopen");
+                pair.store = Store::open_on(storage, None, &options.opening).expect("a reopen");
                 compare(&pair.store, &pair.model);
             }
             1 => {
                 // As after a kill: what the device holds at this moment is all there is.
                 let left = Memory::from_bytes(&memory.to_vec(), LIMIT).expect("memory");
-                let found = Store::open_on(left, None, &options).expect("an open after a kill");
+                let found =
+                    Store::open_on(left, None, &options.opening).expect("an open after a kill");
                 compare(&found, &pair.model);
             }
             2 => pair.store.checkpoint().expect("a checkpoint"),

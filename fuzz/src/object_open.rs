@@ -14,7 +14,7 @@ use azekura::io::memory::Memory;
 use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
-use azekura::object::{Change, ObjectId, Options, Store, StoreReader, Value};
+use azekura::object::{Change, CreateOptions, ObjectId, Store, StoreReader, Value};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation};
 use azekura::{Kind, Result};
@@ -22,15 +22,13 @@ use azekura::{Kind, Result};
 const LIMIT: u64 = 1 << 20;
 const IDS: u128 = 12;
 
-fn options() -> Options {
-    Options {
-        capacity: 512 << 10,
-        journal_size: Some(144 << 10),
-        group_size: Some(64 << 10),
-        small_max: 1000,
-        background: false,
-        ..Options::default()
-    }
+fn options() -> CreateOptions {
+    CreateOptions::new()
+        .capacity(512 << 10)
+        .journal_size(144 << 10)
+        .group_size(64 << 10)
+        .small_max(1000)
+        .background(false)
 }
 
 fn value(id: u128, turn: u8) -> Vec<u8> {
@@ -214,7 +212,7 @@ pub fn check(bytes: &[u8]) {
     let storage = || -> Arc<dyn Storage> { Memory::from_bytes(&damaged, LIMIT).expect("memory") };
     let repaired = storage();
     if Store::repair_on(&repaired, None, &mut |_, _| ()).is_ok() {
-        let store = Store::open_on(repaired, None, &options()).expect("it was repaired");
+        let store = Store::open_on(repaired, None, &options().opening).expect("it was repaired");
         judge(|id| store.get(id));
     }
     let looked_at = storage();
@@ -225,7 +223,7 @@ pub fn check(bytes: &[u8]) {
     }
     let mut left = vec![0; damaged.len()];
     assert!(looked_at.read_at(0, &mut left).is_ok() && left == damaged);
-    let Ok(store) = Store::open_on(storage(), None, &options()) else {
+    let Ok(store) = Store::open_on(storage(), None, &options().opening) else {
         assert!(reader.is_err(), "a reader opens what a writer does not");
         return;
     };

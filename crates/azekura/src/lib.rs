@@ -21,8 +21,24 @@
 //! A module imports only what lies below it. Modules that this page does not list are internal: they are hidden from the
 //! documentation, may change at any time, and are public for this workspace's tests, fuzz targets and measurements only.
 
-/// The methods with which options are built: `new`, and one that sets each field.
+/// The methods with which options are built: `new`, and one that sets each field. Options of creating have those of opening in
+/// their field `opening`, and the methods of both.
 macro_rules! setters {
+    ($open:ident { $($field:ident: $type:ty),* $(,)? } $create:ident $fields:tt) => {
+        setters! { $open { $($field: $type),* } }
+        setters! { $create $fields }
+
+        impl $create {
+            $(
+                #[doc = concat!("Sets `", stringify!($field), "` of `opening`.")]
+                #[must_use]
+                pub fn $field(mut self, value: $type) -> Self {
+                    self.opening.$field = value.into();
+                    self
+                }
+            )*
+        }
+    };
     ($options:ident { $($field:ident: $type:ty),* $(,)? }) => {
         impl $options {
             /// The defaults.

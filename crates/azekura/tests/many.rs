@@ -47,12 +47,10 @@ fn store(folder: &Path, number: usize) -> PathBuf {
     folder.join(format!("{number}.azo"))
 }
 
-fn store_options() -> object::Options {
-    object::Options {
-        capacity: 4 << 20,
-        journal_size: Some(1 << 20),
-        ..object::Options::default()
-    }
+fn store_options() -> object::CreateOptions {
+    object::CreateOptions::new()
+        .capacity(4 << 20)
+        .journal_size(1 << 20)
 }
 
 /// Makes so many, by several threads: each waits for its device.
@@ -92,7 +90,7 @@ impl All {
 
     fn open(folder: &Path, part: usize) -> Self {
         let file = |number| HashDb::open(file(folder, number), &Options::default());
-        let store = |number| Store::open(store(folder, number), &store_options());
+        let store = |number| Store::open(store(folder, number), &store_options().opening);
         Self {
             files: each(FILES / part, |number| file(number).expect("a file")),
             stores: each(STORES / part, |number| store(number).expect("a store")),

@@ -17,7 +17,7 @@ use azekura::Kind;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory, Storage};
 use azekura::object::served::{self, Served};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
@@ -79,7 +79,7 @@ enum Way {
 #[derive(Clone, Debug)]
 struct Row {
     has_data: bool,
-    options: Options,
+    options: CreateOptions,
     way: Way,
     old: usize,
     seed: u64,
@@ -88,18 +88,21 @@ struct Row {
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for has_data in [false, true] {
-        let made = |small_max| Options {
-            journal_size: (!has_data).then_some(512 << 10),
-            group_size: Some(GROUP),
-            small_max,
-            background: false,
-            ..Options::default()
+        let made = |small_max| {
+            CreateOptions::new()
+                .journal_size((!has_data).then_some(512 << 10))
+                .group_size(GROUP)
+                .small_max(small_max)
+                .background(false)
         };
-        for options in [Options::default(), made(65_464), made(300), made(0)] {
+        for options in [CreateOptions::default(), made(65_464), made(300), made(0)] {
             for way in [Way::Put, Way::Apply, Way::Served] {
                 let is_grouped = options.group_size.is_some();
                 let fits = |len: &usize| !is_grouped || *len <= LEN_MAX;
-                for old in lengths(options.small_max as usize).into_iter().filter(fits) {
+                for old in lengths(options.opening.small_max as usize)
+                    .into_iter()
+                    .filter(fits)
+                {
                     rows.push(Row {
                         has_data,
                         options: options.clone(),
@@ -144,11 +147,8 @@ impl Row {
             opened.unwrap()
         };
         let data = self.has_data.then(|| open(DATA));
-        let options = Options {
-            background: false,
-            ..self.options.clone()
-        };
-        Store::open_on(open(JOURNAL), data, &options).unwrap()
+        let options = self.options.clone().background(false);
+        Store::open_on(open(JOURNAL), data, &options.opening).unwrap()
     }
 
     /// Changes an object of the old length to each other, and notes when that was acknowledged.
@@ -158,7 +158,7 @@ impl Row {
         let served = matches!(self.way, Way::Served)
             .then(|| Served::start(Arc::clone(&store), &served::Options::default()).unwrap());
         let (mut there, mut all) = (BTreeMap::new(), Vec::new());
-        for (n, len) in (0..).zip(lengths(self.options.small_max as usize)) {
+        for (n, len) in (0..).zip(lengths(self.options.opening.small_max as usize)) {
             let (old, new) = (value(2 * n, self.old), value(2 * n + 1, len));
             store.put(id(n), old).unwrap();
             match random.below(4) {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use azekura::io::sim::{Limits, Operation, SimDisk};
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::{Durability, Kind};
@@ -132,15 +132,14 @@ fn sparse_packs_that_are_emptied_keep_their_objects_at_a_death_anywhere() {
             small_len: 600,
             len_max: 9000,
             thinned: 60 + 5 * (seed % 4),
-            options: Options {
-                capacity: (1 << 20) + (700 << 10) + (seed % 5) * (100 << 10),
-                journal_size: Some(512 << 10),
-                group_size: Some(128 << 10),
-                small_max: 2048,
-                durability: Durability::Process,
-                sync_every: None,
-                ..Shape::new(seed).options
-            },
+            options: Shape::new(seed)
+                .options
+                .capacity((1 << 20) + (700 << 10) + (seed % 5) * (100 << 10))
+                .journal_size(512 << 10)
+                .group_size(128 << 10)
+                .small_max(2048)
+                .durability(Durability::Process)
+                .sync_every(None),
             ..Shape::new(seed)
         };
         let disk = SimDisk::with_atom(seed, shape.atom);
@@ -185,15 +184,14 @@ fn room_that_a_recovery_frees_is_used_when_what_it_found_is_durable() {
             let shape = Shape {
                 devices,
                 population: 40,
-                options: Options {
-                    capacity: (128 << 10) + if devices == 1 { 256 << 10 } else { 8192 },
-                    journal_size: Some(256 << 10),
-                    group_size: Some(128 << 10),
-                    small_max: 0,
-                    durability: Durability::Process,
-                    sync_every: None,
-                    ..Shape::new(seed).options
-                },
+                options: Shape::new(seed)
+                    .options
+                    .capacity((128 << 10) + if devices == 1 { 256 << 10 } else { 8192 })
+                    .journal_size(256 << 10)
+                    .group_size(128 << 10)
+                    .small_max(0)
+                    .durability(Durability::Process)
+                    .sync_every(None),
                 ..Shape::new(seed)
             };
             let disk = SimDisk::new(seed);
@@ -228,15 +226,13 @@ fn room_that_a_recovery_frees_is_used_when_what_it_found_is_durable() {
 fn with_sync_every_a_change_more_than_so_many_syncs() {
     for every in [0u64, 1, 3, 10] {
         for small_max in [0, 2048] {
-            let options = Options {
-                capacity: 1 << 20,
-                journal_size: Some(256 << 10),
-                group_size: Some(128 << 10),
-                small_max,
-                sync_every: Some(every),
-                background: false,
-                ..Options::default()
-            };
+            let options = CreateOptions::new()
+                .capacity(1 << 20)
+                .journal_size(256 << 10)
+                .group_size(128 << 10)
+                .small_max(small_max)
+                .sync_every(every)
+                .background(false);
             let disk = SimDisk::new(every);
             let store = Store::create_in(
                 &disk.directory(),
@@ -261,15 +257,14 @@ fn tight(seed: u64) -> Shape {
     Shape {
         devices: 1,
         population: 40,
-        options: Options {
-            capacity: 512 << 10,
-            journal_size: Some(256 << 10),
-            group_size: Some(64 << 10),
-            small_max: 0,
-            durability: Durability::Process,
-            sync_every: None,
-            ..Shape::new(seed).options
-        },
+        options: Shape::new(seed)
+            .options
+            .capacity(512 << 10)
+            .journal_size(256 << 10)
+            .group_size(64 << 10)
+            .small_max(0)
+            .durability(Durability::Process)
+            .sync_every(None),
         ..Shape::new(seed)
     }
 }

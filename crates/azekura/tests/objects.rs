@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use azekura::io::sim::{Atom, Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::suite::{case, demand, share, tried_in_rounds};
@@ -160,21 +160,19 @@ impl azekura::io::over::Over for Lying {
     }
 }
 
-fn options() -> Options {
-    Options {
-        capacity: CAPACITY,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    }
+fn options() -> CreateOptions {
+    CreateOptions::new()
+        .capacity(CAPACITY)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false)
 }
 
 fn lying(below: Arc<dyn Storage>, bug: Bug) -> Arc<dyn Storage> {
     Arc::new(Lying { below, bug })
 }
 
-fn create(disk: &SimDisk, bug: Bug, options: &Options) -> Result<Store> {
+fn create(disk: &SimDisk, bug: Bug, options: &CreateOptions) -> Result<Store> {
     let directory = disk.directory();
     let below = directory.create_nameless(Path::new(NAME))?;
     below.resize(options.capacity)?;
@@ -189,13 +187,13 @@ fn create(disk: &SimDisk, bug: Bug, options: &Options) -> Result<Store> {
     Ok(store)
 }
 
-fn open(disk: &SimDisk, bug: Bug, options: &Options) -> Result<Store> {
+fn open(disk: &SimDisk, bug: Bug, options: &CreateOptions) -> Result<Store> {
     let below = disk.directory().open(Path::new(NAME), Access::Write)?;
-    Store::open_on(lying(below, bug), None, options)
+    Store::open_on(lying(below, bug), None, &options.opening)
 }
 
-fn run(disk: &SimDisk, ledger: &Ledger, steps: &[Step], bug: Bug, options: &Options) {
-    let power = options.durability == Durability::Power;
+fn run(disk: &SimDisk, ledger: &Ledger, steps: &[Step], bug: Bug, options: &CreateOptions) {
+    let power = options.opening.durability == Durability::Power;
     let acknowledged = |ledger: &Ledger| {
         ledger.acknowledge();
         if power {
@@ -275,7 +273,7 @@ fn verify(
     crash: &Crash<'_>,
     effects: &[BTreeMap<u64, Option<Value>>],
     bug: Bug,
-    options: &Options,
+    options: &CreateOptions,
 ) -> std::result::Result<u64, String> {
     let exists = crash.disk.directory().exists(Path::new(NAME)).unwrap();
     if !exists {
@@ -372,7 +370,13 @@ fn verify(
     Ok(digest)
 }
 
-fn explored(seed: u64, count: usize, bug: Bug, options: &Options, quick: Option<usize>) -> Counts {
+fn explored(
+    seed: u64,
+    count: usize,
+    bug: Bug,
+    options: &CreateOptions,
+    quick: Option<usize>,
+) -> Counts {
     let steps = steps(seed, count);
     let effects = effects(&steps);
     let mut config = Config::new(seed);
@@ -423,12 +427,10 @@ fn crashes_within_long_objects_leave_each_whole() {
         Step::Remove(2),
         Step::Sync,
     ];
-    let options = Options {
-        capacity: 20 << 20,
-        journal_size: Some(256 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(20 << 20)
+        .journal_size(256 << 10)
+        .background(false);
     let mut config = Config::new(round_seed()).quick(40);
     config.recovery_one_in = 64;
     config.recovery_cuts_max = 8;
@@ -455,12 +457,11 @@ fn planted_bugs_are_seen() {
         Bug::BatchesSplit,
     ] {
         let seen = (0..40).find(|seed| {
-            let mut options = options();
-            options.durability = if seed % 2 == 0 {
+            let options = options().durability(if seed % 2 == 0 {
                 Durability::Power
             } else {
                 Durability::Process
-            };
+            });
             let quiet = AssertUnwindSafe(|| explored(1000 + seed, 40, bug, &options, Some(40)));
             catch_unwind(quiet).is_err()
         });
@@ -472,10 +473,7 @@ fn planted_bugs_are_seen() {
 #[test]
 fn small_objects_move_into_packs_and_their_room_comes_back() {
     let disk = SimDisk::new(3);
-    let options = Options {
-        journal_size: Some(144 << 10),
-        ..options()
-    };
+    let options = options().journal_size(144 << 10);
     let store = create(&disk, Bug::None, &options).unwrap();
     let free = |store: &Store| {
         store.sync().unwrap();
@@ -537,11 +535,7 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
 fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
     for (seed, len, journal) in [(1, 900, 192), (2, 40, 1 << 10), (3, 200, 4 << 10)] {
         let disk = SimDisk::new(seed);
-        let options = Options {
-            capacity: 64 << 20,
-            journal_size: Some(journal << 10),
-            ..options()
-        };
+        let options = options().capacity(64 << 20).journal_size(journal << 10);
         let mut random = Random::new(seed);
         let mut store = create(&disk, Bug::None, &options).unwrap();
         // In any order, so that every checkpoint changes every leaf.
@@ -637,10 +631,7 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
     let mut killed = 0;
     for seed in 0..3 {
         let disk = SimDisk::new(seed);
-        let options = Options {
-            journal_size: Some(256 << 10),
-            ..options()
-        };
+        let options = options().journal_size(256 << 10);
         let mut random = Random::new(round_seed() + 900 + seed);
         let store = create(&disk, Bug::None, &options).unwrap();
         let mut there = BTreeMap::new();

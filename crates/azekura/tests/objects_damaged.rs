@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::object::{Change, ObjectId, Options, Repaired, Store, StoreReader};
+use azekura::object::{Change, CreateOptions, ObjectId, Repaired, Store, StoreReader};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Kind};
@@ -37,7 +37,7 @@ fn id(n: u64) -> ObjectId {
 /// A disk with a store at rest, and what it holds.
 struct World {
     disk: SimDisk,
-    options: Options,
+    options: CreateOptions,
     has_data: bool,
     is_closed: bool,
     /// Whether everything was synced when it was left.
@@ -67,12 +67,10 @@ fn storages(disk: &SimDisk, has_data: bool) -> (Arc<dyn Storage>, Option<Arc<dyn
 }
 
 /// Options of how changes are made durable.
-fn of_syncs(random: &mut Random) -> Options {
-    Options {
-        durability: *random.choose(&[Durability::Process, Durability::Process, Durability::Power]),
-        sync_every: *random.choose(&[None, None, Some(1), Some(7)]),
-        ..Options::default()
-    }
+fn of_syncs(random: &mut Random) -> CreateOptions {
+    CreateOptions::new()
+        .durability(*random.choose(&[Durability::Process, Durability::Process, Durability::Power]))
+        .sync_every(*random.choose(&[None, None, Some(1), Some(7)]))
 }
 
 impl World {
@@ -80,13 +78,11 @@ impl World {
     fn new(seed: u64, is_synced: bool) -> Self {
         let mut random = Random::new(seed);
         let has_data = random.below(3) == 0;
-        let options = Options {
-            group_size: Some(*random.choose(&[64 << 10, 256 << 10])),
-            small_max: *random.choose(&[0, 300, 2048]),
-            background: false,
-            // Drawn apart, so that the rest of a seed's store stays what it was.
-            ..of_syncs(&mut Random::new(!seed))
-        };
+        // Drawn apart, so that the rest of a seed's store stays what it was.
+        let options = of_syncs(&mut Random::new(!seed))
+            .group_size(*random.choose(&[64 << 10, 256 << 10]))
+            .small_max(*random.choose(&[0, 300, 2048]))
+            .background(false);
         let journal_size = *random.choose(&[256 << 10, 512 << 10]);
         let capacity = *random.choose(&[2 << 20, 4 << 20]);
         let disk = SimDisk::new(seed);
@@ -98,10 +94,7 @@ impl World {
         let journal = create(JOURNAL, if has_data { journal_size } else { capacity });
         let data = has_data.then(|| create(DATA, capacity));
         disk.directory().sync().unwrap();
-        let made = Options {
-            journal_size: Some(journal_size),
-            ..options.clone()
-        };
+        let made = options.clone().journal_size(journal_size);
         let store = Store::create_on(journal, data, &made, &mut |_, _| {}).unwrap();
         let mut world = Self {
             disk,
@@ -222,7 +215,7 @@ impl World {
 
     fn open(&self, disk: &SimDisk) -> azekura::Result<Store> {
         let (journal, data) = storages(disk, self.has_data);
-        Store::open_on(journal, data, &self.options)
+        Store::open_on(journal, data, &self.options.opening)
     }
 
     fn repair(&self, disk: &SimDisk) -> azekura::Result<Repaired> {
@@ -547,15 +540,13 @@ fn find(disk: &SimDisk, name: &str, wanted: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-fn small_world() -> (SimDisk, Store, Options) {
+fn small_world() -> (SimDisk, Store, CreateOptions) {
     let disk = SimDisk::new(round_seed());
-    let options = Options {
-        capacity: 2 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(2 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false);
     let store = Store::create_in(
         &disk.directory(),
         Path::new(JOURNAL),
@@ -565,9 +556,9 @@ fn small_world() -> (SimDisk, Store, Options) {
     (disk, store.unwrap(), options)
 }
 
-fn open(disk: &SimDisk, options: &Options) -> Store {
+fn open(disk: &SimDisk, options: &CreateOptions) -> Store {
     let (journal, _) = storages(disk, false);
-    Store::open_on(journal, None, options).unwrap()
+    Store::open_on(journal, None, &options.opening).unwrap()
 }
 
 #[test]
@@ -687,14 +678,12 @@ fn every_page_of_a_store_may_be_unreadable_and_repair_works() {
 fn a_file_that_is_cut_below_its_journal_is_an_error_and_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.azo");
-    let options = Options {
-        capacity: 2 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(64 << 10),
-        small_max: 2048,
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(2 << 20)
+        .journal_size(256 << 10)
+        .group_size(64 << 10)
+        .small_max(2048)
+        .background(false);
     let value = |n: u64| vec![n as u8; if n < 150 { 300 } else { 9000 }];
     for end in [0, 4096, 8192, FRONT, FRONT + 4096, FRONT + 20_000] {
         let store = Store::create(&path, &options).unwrap();

@@ -369,22 +369,20 @@ impl Subject for OfObjects {
     ];
 
     fn open(shape: &Shape, opening: &Opening, folder: &Path) -> Result<Self> {
-        let options = azekura::object::Options {
-            capacity: shape.capacity,
-            journal_size: shape.journal_size,
-            group_size: shape.group_size,
-            small_max: shape.small_max,
-            direct: opening.direct,
-            durability: opening.durability,
-            sync_interval: opening.sync_interval,
-            sync_every: opening.sync_every,
-            background: opening.background,
-            ..Default::default()
-        };
+        let options = azekura::object::CreateOptions::new()
+            .capacity(shape.capacity)
+            .journal_size(shape.journal_size)
+            .group_size(shape.group_size)
+            .small_max(shape.small_max)
+            .direct(opening.direct)
+            .durability(opening.durability)
+            .sync_interval(opening.sync_interval)
+            .sync_every(opening.sync_every)
+            .background(opening.background);
         let (path, data) = (folder.join("store.azo"), folder.join("store.data"));
         let data = (shape.devices == 2).then_some(data.as_path());
         if path.exists() {
-            Store::open_with_data(path, data, &options).map(Self)
+            Store::open_with_data(path, data, &options.opening).map(Self)
         } else {
             // A kill between the two names of a store on two files leaves the first one made: no store yet.
             if let Some(data) = data.filter(|data| data.exists()) {
@@ -460,7 +458,7 @@ impl Subject for OfObjects {
         match chore {
             Chore::Copy => {
                 self.0.copy_to(scratch, &mut |_, _| ())?;
-                let copy = Store::open(scratch, &azekura::object::Options::default())?;
+                let copy = Store::open(scratch, &azekura::object::OpenOptions::default())?;
                 sound("the copy", &findings(&copy.check(true, &mut |_, _| ())?))?;
                 show_listed(&copy, show)?;
                 copy.close()

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 
 use crate::program::{Place, notice};
 
@@ -358,11 +358,7 @@ fn what_is_no_store_is_not_repaired_either() {
 #[test]
 fn the_journal_shows_what_was_not_in_a_checkpoint_yet() {
     let place = Place::new();
-    let options = Options {
-        capacity: 16 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().capacity(16 << 20).background(false);
     let store = Store::create(place.path("s.azo"), &options).expect("a store");
     store.put(ObjectId(1), b"one").expect("room");
     store.put(ObjectId(2), b"two").expect("room");
@@ -418,11 +414,7 @@ fn the_journal_shows_what_was_not_in_a_checkpoint_yet() {
 
 /// What `crashed` would be after a death of the process that has `s.azo` open: small objects 1 to 9, not in a checkpoint.
 fn killed_with_small_objects(place: &Place) -> Vec<u8> {
-    let options = Options {
-        capacity: 16 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().capacity(16 << 20).background(false);
     let store = Store::create(place.path("s.azo"), &options).expect("a store");
     for n in 1..10 {
         let value = format!("small object {n} of nine");

@@ -2,7 +2,7 @@
 //! names the device and, where there is one, the object, with an exit code for scripts.
 //! Checks, repairs and copies of them have their own tests.
 
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{ObjectId, OpenOptions, Store};
 
 use crate::program::{Place, Ran, lines};
 
@@ -438,10 +438,7 @@ fn journal_and_values_may_be_apart_and_belong_together() {
 
 /// Holds the store, as another program would.
 fn held(place: &Place) -> Store {
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = OpenOptions::new().background(false);
     Store::open(place.path("s.azo"), &options).expect("nobody has it open")
 }
 

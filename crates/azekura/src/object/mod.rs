@@ -121,41 +121,66 @@ pub mod layout {
     pub use crate::object::place::span::{AllocationExtent, Span};
 }
 
-/// How a store is created and opened. What creation decided, opening ignores.
+/// How a store is created. Only `opening` can be chosen anew when it is opened again.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each says yes or no to a thing of its own"
-)]
-pub struct Options {
-    /// At creation: bytes of the file, journal and data together; of a store on two places, of the data. A device is used whole.
+#[non_exhaustive]
+pub struct CreateOptions {
+    /// Bytes of the file, journal and data together; of a store on two places, of the data. A device is used whole. 1 GiB.
     pub capacity: u64,
-    /// At creation: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It needs 80 bytes for each object,
-    /// 90 below 4 MiB, 250 near the least, 144 KiB.
+    /// Bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It needs 80 bytes for each object, 90 below 4 MiB, 250
+    /// near the least, 144 KiB. None.
     pub journal_size: Option<u64>,
-    /// At creation: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
-    /// 1 GiB at most. No object is larger than a group.
+    /// Bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and 1 GiB at most. No
+    /// object is larger than a group. None.
     pub group_size: Option<u64>,
-    /// At creation: write the whole data area once. The first direct write into space that a file system only preallocated costs twice as
-    /// much, or more.
+    /// Whether the whole data area is written once. The first direct write into space that a file system only preallocated costs
+    /// twice as much, or more. False.
     pub fill: bool,
-    /// At creation: use a device that is not blank. Its contents are lost.
+    /// Whether a device is used that is not blank. Its contents are lost. False.
     pub overwrite: bool,
-    /// Durability of an acknowledged change.
+    /// How the new store is opened.
+    pub opening: OpenOptions,
+}
+
+/// How a store is opened; no property of the store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Durability of an acknowledged change. `Process`.
     pub durability: Durability,
-    /// Objects of at most this many bytes go to the journal first, and then into packed extents; 0: none. At most 64 KiB less 72 bytes.
+    /// Objects of at most this many bytes go to the journal first, and then into packed extents; 0: none. At most 64 KiB less 72
+    /// bytes. 2 KiB.
     pub small_max: u64,
-    /// Interval of background syncs.
+    /// Interval of background syncs. None.
     pub sync_interval: Option<Duration>,
-    /// Number of unsynced changes after which the next one syncs: the most that loss of power can lose.
+    /// Number of unsynced changes after which the next one syncs: the most that loss of power can lose. None.
     pub sync_every: Option<u64>,
-    /// Bypass the page cache, where the file system allows it.
+    /// Whether the page cache is bypassed, where the file system allows it. True.
     pub direct: bool,
-    /// Checkpoints and the interval's syncs by a background worker; otherwise checkpoints by the thread that changes something.
+    /// Checkpoints and the interval's syncs by a background worker; otherwise checkpoints by the thread that changes something. True.
     pub background: bool,
 }
 
-impl Default for Options {
+setters! {
+    OpenOptions {
+        durability: Durability,
+        small_max: u64,
+        sync_interval: impl Into<Option<Duration>>,
+        sync_every: impl Into<Option<u64>>,
+        direct: bool,
+        background: bool,
+    }
+    CreateOptions {
+        capacity: u64,
+        journal_size: impl Into<Option<u64>>,
+        group_size: impl Into<Option<u64>>,
+        fill: bool,
+        overwrite: bool,
+        opening: OpenOptions,
+    }
+}
+
+impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             capacity: 1 << 30,
@@ -163,6 +188,14 @@ impl Default for Options {
             group_size: None,
             fill: false,
             overwrite: false,
+            opening: OpenOptions::default(),
+        }
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
             durability: Durability::Process,
             small_max: 2048,
             sync_interval: None,
@@ -231,7 +264,7 @@ pub(crate) struct Core {
     data_offset: u64,
     group_units: u32,
     devices: u8,
-    options: Options,
+    options: OpenOptions,
     counts: Arc<Counts>,
     times: times::Clocks,
     // Each has a lock of its own; the module's text has their order.

@@ -173,15 +173,12 @@ impl Core {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
-    use crate::object::{ObjectId, Options};
+    use crate::object::{CreateOptions, ObjectId};
 
     #[test]
     fn calls_that_need_the_device_are_timed_in_two_parts() {
         let memory = Memory::from_bytes(&vec![0; 8 << 20], 8 << 20).unwrap();
-        let options = Options {
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new().background(false);
         let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
         let names = |store: &Store| -> Vec<&'static str> {
             let rows = store.stats().unwrap().rows();

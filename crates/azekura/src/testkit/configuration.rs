@@ -148,7 +148,7 @@ fn of_opening(random: &mut Random, within: &Within, options: &Options) -> Option
 
 /// Options of an object store on one device, with so many bytes for data and no thread of its own. Objects are shorter than
 /// 128 KiB.
-pub fn object_options(random: &mut Random, data: u64) -> object::Options {
+pub fn object_options(random: &mut Random, data: u64) -> object::CreateOptions {
     let journal = *random.choose(&[144 << 10, 192 << 10, 256 << 10, 1 << 20]);
     let more = *random.choose(&[0, 0, data / 2, data]);
     let durability = if random.one_in(4) {
@@ -156,18 +156,17 @@ pub fn object_options(random: &mut Random, data: u64) -> object::Options {
     } else {
         Durability::Process
     };
-    object::Options {
-        capacity: (journal + data + more).next_multiple_of(4096),
-        journal_size: Some(journal),
-        group_size: *random.choose(&[Some(128 << 10), Some(256 << 10), None]),
-        small_max: *random.choose(&[0, 100, 2048, 2048, 4096]),
-        sync_every: (durability == Durability::Process && random.one_in(4))
-            .then(|| random.below(6)),
-        direct: random.one_in(2),
-        durability,
-        background: false,
-        ..object::Options::default()
-    }
+    object::CreateOptions::new()
+        .capacity((journal + data + more).next_multiple_of(4096))
+        .journal_size(journal)
+        .group_size(*random.choose(&[Some(128 << 10), Some(256 << 10), None]))
+        .small_max(*random.choose(&[0, 100, 2048, 2048, 4096]))
+        .sync_every(
+            (durability == Durability::Process && random.one_in(4)).then(|| random.below(6)),
+        )
+        .direct(random.one_in(2))
+        .durability(durability)
+        .background(false)
 }
 
 #[cfg(test)]

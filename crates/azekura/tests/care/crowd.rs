@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::suite::{case, share, tried_at_least, tried_in_rounds};
 use azekura::testkit::{Random, round_seed, tried};
@@ -84,7 +84,7 @@ fn is_explained(events: &[Event]) -> bool {
 }
 
 /// Threads on three objects; the events of each. `lost`: a planted bug, gets that answer with what was there before.
-fn history(seed: u64, options: &Options, is_stale: bool) -> Vec<Vec<Event>> {
+fn history(seed: u64, options: &CreateOptions, is_stale: bool) -> Vec<Vec<Event>> {
     let (_, store) = store_with(options);
     let clock = AtomicU64::new(0);
     let threads = 4;
@@ -174,10 +174,8 @@ fn what_threads_see_of_an_object_has_an_order() {
     let mut events = 0;
     for seed in 0..share(HISTORIES) {
         let seed = round_seed() + seed;
-        let options = Options {
-            background: seed.is_multiple_of(2),
-            ..object_options(&mut Random::new(!seed), 2 << 20)
-        };
+        let options =
+            object_options(&mut Random::new(!seed), 2 << 20).background(seed.is_multiple_of(2));
         let _shown = case(seed, &options);
         for of in history(seed, &options, false) {
             events += of.len();
@@ -206,10 +204,7 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
         ("uniform", &[8000][..]),
         ("mixed", &[100, 4000, 9000, 20_000, 60_000]),
     ] {
-        let options = Options {
-            capacity: 4 << 20,
-            ..options()
-        };
+        let options = options().capacity(4 << 20);
         let (memory, store) = store_with(&options);
         let mut random = Random::new(round_seed());
         let mut now: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
@@ -287,12 +282,11 @@ fn threads_that_replace_objects_in_the_last_room_are_not_refused() {
     let (mut puts, stores) = (0, share(40).max(4));
     for seed in 0..stores {
         let mut random = Random::new(round_seed() + seed);
-        let options = Options {
-            background: random.one_in(2),
-            sync_every: None,
-            durability: Durability::Process,
-            ..object_options(&mut random, 1 << 20)
-        };
+        let background = random.one_in(2);
+        let options = object_options(&mut random, 1 << 20)
+            .background(background)
+            .sync_every(None)
+            .durability(Durability::Process);
         let _shown = case(seed, &options);
         let (_, store) = store_with(&options);
         // A group is filled by these, to the last unit.
@@ -338,13 +332,11 @@ fn work(thread: u64, number: u64) -> (u64, Option<(u64, usize)>) {
     (random.below(6), put)
 }
 
-fn on_disk() -> Options {
-    Options {
-        capacity: 32 << 20,
-        journal_size: Some(1 << 20),
-        group_size: Some(1 << 20),
-        ..Options::default()
-    }
+fn on_disk() -> CreateOptions {
+    CreateOptions::new()
+        .capacity(32 << 20)
+        .journal_size(1 << 20)
+        .group_size(1 << 20)
 }
 
 #[test]
@@ -355,7 +347,7 @@ fn the_child_of_a_test_puts_until_it_is_killed() {
     };
     let first = std::env::var(FIRST).unwrap();
     let first: Vec<u64> = first.split(' ').map(|n| n.parse().unwrap()).collect();
-    let store = Store::open(&file, &on_disk()).unwrap();
+    let store = Store::open(&file, &on_disk().opening).unwrap();
     std::thread::scope(|scope| {
         for (thread, first) in first.into_iter().enumerate() {
             let (store, thread) = (&store, thread as u64);
@@ -437,7 +429,7 @@ fn a_process_that_is_killed_while_sixteen_threads_put_keeps_what_it_acknowledged
     for round in 0..rounds {
         let least = (400 * round + random.below(400)) / rounds;
         let counts = kill(&file, &first, least as usize);
-        let store = Store::open(&file, &on_disk()).unwrap();
+        let store = Store::open(&file, &on_disk().opening).unwrap();
         for (thread, first) in first.iter_mut().enumerate() {
             let done = *first + counts[thread];
             let thread = thread as u64;

@@ -10,8 +10,8 @@ use azekura::format::superblock::Superblock;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
 use azekura::kernel::Payload;
+use azekura::object::Store;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
-use azekura::object::{Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{share, tried_in_rounds};
@@ -21,11 +21,9 @@ use super::{contents, id, options, value};
 
 #[test]
 fn a_crash_while_growing_leaves_the_old_size_or_the_new() {
-    let options = Options {
-        capacity: (256 << 10) + (96 << 10),
-        group_size: Some(64 << 10),
-        ..options()
-    };
+    let options = options()
+        .capacity((256 << 10) + (96 << 10))
+        .group_size(64 << 10);
     let mut steps = vec![Do::Put(1, 1, 40_000), Do::Put(2, 2, 30_000), Do::Sync];
     for round in 0..4u64 {
         steps.push(Do::Grow(
@@ -92,7 +90,7 @@ fn cut_copies(seed: u64) -> Counts {
             let exists = directory.exists(copy).map_err(text)?;
             if exists {
                 let storage = directory.open(copy, Access::Write).map_err(text)?;
-                let store = Store::open_on(storage, None, &options()).map_err(text)?;
+                let store = Store::open_on(storage, None, &options().opening).map_err(text)?;
                 is_filled(&store)?;
             } else if crash.kept() > 1 {
                 return Err("the copy is gone".into());

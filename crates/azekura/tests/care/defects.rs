@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::object::{Change, Options, Store};
+use azekura::object::{Change, CreateOptions, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{demand, share, tried_in_rounds};
@@ -32,13 +32,13 @@ pub(crate) enum Do {
     Grow(u64),
 }
 
-pub(crate) fn create(disk: &SimDisk, options: &Options) -> Result<Store> {
+pub(crate) fn create(disk: &SimDisk, options: &CreateOptions) -> Result<Store> {
     Store::create_in(&disk.directory(), Path::new(NAME), options, &mut |_, _| {})
 }
 
-pub(crate) fn open(disk: &SimDisk, options: &Options) -> Result<Store> {
+pub(crate) fn open(disk: &SimDisk, options: &CreateOptions) -> Result<Store> {
     let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
-    Store::open_on(storage, None, options)
+    Store::open_on(storage, None, &options.opening)
 }
 
 /// What each change of a workload sets, and the bytes of each value, made once for all states.
@@ -80,7 +80,7 @@ pub(crate) fn act(store: &Store, step: Do) -> Result<()> {
 pub(crate) fn verify(
     crash: &Crash<'_>,
     effects: &Effects,
-    options: &Options,
+    options: &CreateOptions,
 ) -> std::result::Result<u64, String> {
     let text = |error: azekura::Error| error.to_string();
     if !crash
@@ -129,7 +129,7 @@ pub(crate) fn verify(
 }
 
 /// Each crash of this workload; of one seed so many states are tried at least.
-pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options, least: u64) {
+pub(crate) fn every_crash(name: &str, steps: &[Do], options: &CreateOptions, least: u64) {
     let mut counts = Counts::default();
     let effects = Effects::of(steps);
     let rounds = share(6).max(2);
@@ -144,7 +144,7 @@ pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options, least: u6
                         ledger.begin();
                         act(&store, *step).unwrap();
                         ledger.acknowledge();
-                        if options.durability == Durability::Power {
+                        if options.opening.durability == Durability::Power {
                             ledger.synced();
                         }
                     }
@@ -165,12 +165,10 @@ pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options, least: u6
 }
 
 /// Room for five objects of a unit or two.
-fn tight() -> Options {
-    Options {
-        capacity: (256 << 10) + (64 << 10),
-        group_size: Some(64 << 10),
-        ..options()
-    }
+fn tight() -> CreateOptions {
+    options()
+        .capacity((256 << 10) + (64 << 10))
+        .group_size(64 << 10)
 }
 
 /// D1: an object was put and synced, then removed; its room was used again at once.
@@ -205,10 +203,7 @@ fn d2_a_value_is_never_written_over() {
 /// The old value was garbage.
 #[test]
 fn d3_a_new_place_never_overlaps_the_old_one() {
-    let options = Options {
-        durability: Durability::Power,
-        ..tight()
-    };
+    let options = tight().durability(Durability::Power);
     let lens = [9000, 13_000, 5000, 17_000, 100, 12_000];
     let steps: Vec<Do> = (0..30)
         .map(|at| Do::Put(at % 2, at, lens[at as usize % 6]))
@@ -238,10 +233,7 @@ fn d5_a_torn_flush_of_the_journal_leaves_a_store_that_opens() {
         steps.extend((0..40).step_by(3).map(Do::Remove));
         steps.push(Do::Sync);
     }
-    let options = Options {
-        capacity: 2 << 20,
-        ..options()
-    };
+    let options = options().capacity(2 << 20);
     every_crash("d5", &steps, &options, 1_400);
 }
 
@@ -250,10 +242,7 @@ fn d5_a_torn_flush_of_the_journal_leaves_a_store_that_opens() {
 /// The object was garbage.
 #[test]
 fn d6_a_record_without_its_value_is_no_object() {
-    let options = Options {
-        durability: Durability::Power,
-        ..options()
-    };
+    let options = options().durability(Durability::Power);
     let steps: Vec<Do> = (0..16)
         .map(|at| Do::Put(at % 5, at, 3000 + 700 * at as usize))
         .collect();
@@ -387,10 +376,7 @@ fn d11_a_short_read_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("short.azo");
     for direct in [true, false] {
-        let options = Options {
-            direct,
-            ..options()
-        };
+        let options = options().direct(direct);
         let store = Store::create(&path, &options).unwrap();
         store.put(id(1), &value(1, 100_000)).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -398,7 +384,7 @@ fn d11_a_short_read_is_an_error() {
         let error = store.get(id(1)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted, "{error}");
         drop(store);
-        let error = Store::open(&path, &options).unwrap_err();
+        let error = Store::open(&path, &options.opening).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted, "{error}");
         std::fs::remove_file(&path).unwrap();
     }
@@ -457,10 +443,7 @@ fn d12_the_data_is_accessed_in_blocks_of_4096_only() {
     let data: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20), 0));
     let both: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20), 256 << 10));
     for (journal, data) in [(journal, Some(data)), (both, None)] {
-        let options = Options {
-            journal_size: options().journal_size.filter(|_| data.is_none()),
-            ..options()
-        };
+        let options = options().journal_size(options().journal_size.filter(|_| data.is_none()));
         let on = (Arc::clone(&journal), data.clone());
         let store = Store::create_on(on.0, on.1, &options, &mut |_, _| {}).unwrap();
         for (n, len) in [0, 1, 4000, 4096, 70_000, 66_000].into_iter().enumerate() {
@@ -470,7 +453,7 @@ fn d12_the_data_is_accessed_in_blocks_of_4096_only() {
         }
         assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
         store.close().unwrap();
-        let store = Store::open_on(journal, data, &options).unwrap();
+        let store = Store::open_on(journal, data, &options.opening).unwrap();
         assert_eq!(store.get(id(4)).unwrap(), Some(value(4, 70_000).into()));
     }
 }
@@ -480,12 +463,10 @@ fn d12_the_data_is_accessed_in_blocks_of_4096_only() {
 /// The batch was held for undone, since an extent of it was gone: its other object was not there.
 #[test]
 fn a_synced_batch_stays_when_the_room_of_an_object_replaced_since_is_used_again() {
-    let options = Options {
-        capacity: (256 << 10) + (128 << 10),
-        group_size: Some(128 << 10),
-        durability: Durability::Process,
-        ..options()
-    };
+    let options = options()
+        .capacity((256 << 10) + (128 << 10))
+        .group_size(128 << 10)
+        .durability(Durability::Process);
     let mut states = 0;
     for seed in 0..8 {
         let disk = SimDisk::new(seed);
@@ -548,12 +529,10 @@ impl azekura::io::over::Over for BehindSync {
 /// Its objects, of which nothing had been promised, were there and were damaged.
 #[test]
 fn what_is_put_between_the_flushes_of_two_devices_is_not_marked_durable() {
-    let options = Options {
-        capacity: 1 << 20,
-        journal_size: None,
-        durability: Durability::Process,
-        ..options()
-    };
+    let options = options()
+        .capacity(1 << 20)
+        .journal_size(None)
+        .durability(Durability::Process);
     let mut states = 0;
     for seed in 0..8 {
         let disk = SimDisk::new(seed);
@@ -587,7 +566,7 @@ fn what_is_put_between_the_flushes_of_two_devices_is_not_marked_durable() {
             states += 1;
             let open = |name| after.directory().open(Path::new(name), Access::Write);
             let (journal, data) = (open("journal.azo").unwrap(), open(NAME).unwrap());
-            let store = Store::open_on(journal, Some(data), &options).unwrap();
+            let store = Store::open_on(journal, Some(data), &options.opening).unwrap();
             assert_eq!(store.get(id(1)).unwrap(), Some(value(1, 9000).into()));
             let late = [2, 3].map(|n| store.get(id(n)).unwrap());
             let whole = [2, 3].map(|n| Some(value(n, 9000).into()));
@@ -610,7 +589,7 @@ fn either_superblock_alone_tells_that_the_store_is_open() {
     }
     store.close().unwrap();
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-    let store = Store::open_on(storage, None, &options()).unwrap();
+    let store = Store::open_on(storage, None, &options().opening).unwrap();
     let put = |from: u64, to: u64| {
         for n in from..to {
             store
@@ -643,14 +622,12 @@ fn either_superblock_alone_tells_that_the_store_is_open() {
 /// Removals were refused in a full store, and so was the checkpoint that would have given them room.
 #[test]
 fn removals_find_room_however_long_nobody_syncs() {
-    let options = Options {
-        capacity: 400 << 20,
-        journal_size: Some(2 << 20),
-        group_size: None,
-        small_max: 0,
-        durability: Durability::Process,
-        ..options()
-    };
+    let options = options()
+        .capacity(400 << 20)
+        .journal_size(2 << 20)
+        .group_size(None)
+        .small_max(0)
+        .durability(Durability::Process);
     let memory = Memory::new(400 << 20).unwrap();
     memory.resize(options.capacity).unwrap();
     let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::object::{Change, ObjectId, Options, Store, StoreReader};
+use azekura::object::{Change, ObjectId, Store, StoreReader};
 use azekura::testkit::suite::{share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
@@ -37,14 +37,12 @@ struct Shape {
 
 impl Shape {
     fn store(&self) -> Store {
-        let options = Options {
-            capacity: self.journal * (1 + self.times),
-            journal_size: Some(self.journal),
-            group_size: None,
-            small_max: self.small_max,
-            durability: Durability::Process,
-            ..options()
-        };
+        let options = options()
+            .capacity(self.journal * (1 + self.times))
+            .journal_size(self.journal)
+            .group_size(None)
+            .small_max(self.small_max)
+            .durability(Durability::Process);
         let memory = Memory::new(options.capacity).unwrap();
         memory.resize(options.capacity).unwrap();
         Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap()
@@ -161,11 +159,7 @@ fn removals_are_never_refused() {
 #[test]
 fn a_rotten_header_of_a_segment_is_told_and_takes_no_object_with_it() {
     let mut random = Random::new(round_seed() + 77);
-    let options = Options {
-        capacity: 640 << 10,
-        journal_size: Some(192 << 10),
-        ..options()
-    };
+    let options = options().capacity(640 << 10).journal_size(192 << 10);
     let (memory, store) = super::store_with(&options);
     let mut there = Vec::new();
     // Long ones leave no room for packs.
@@ -200,7 +194,7 @@ fn a_rotten_header_of_a_segment_is_told_and_takes_no_object_with_it() {
         };
         told += u32::from(!is_sound(&rotten));
         let storage = super::storage_of(&rotten);
-        let store = Store::open_on(Arc::clone(&storage), None, &options).unwrap();
+        let store = Store::open_on(Arc::clone(&storage), None, &options.opening).unwrap();
         store.close().unwrap();
         let mut corrected = vec![0; rotten.len()];
         storage.read_at(0, &mut corrected).unwrap();

@@ -13,7 +13,7 @@ use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::sim::{Fault, Operation, SimDisk};
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
 use azekura::testkit::suite::{case, share, tried_in_rounds};
@@ -40,7 +40,7 @@ fn steps(seed: u64) -> Vec<Do> {
 }
 
 /// Works until the first error.
-fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], options: &Options, swallows: bool) {
+fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], options: &CreateOptions, swallows: bool) {
     let Ok(store) = create(disk, options) else {
         return;
     };
@@ -57,7 +57,7 @@ fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], options: &Options, swallo
             }),
             None => act(&store, *step).map(|()| ledger.synced()),
         };
-        if done.is_ok() && of.is_some() && options.durability == Durability::Power {
+        if done.is_ok() && of.is_some() && options.opening.durability == Durability::Power {
             ledger.synced();
         }
         let Err(error) = done else { continue };
@@ -85,7 +85,7 @@ fn try_each(
     operation: Operation,
     fault: Fault,
     seed: u64,
-    options: &Options,
+    options: &CreateOptions,
     swallows: bool,
 ) -> Counts {
     let steps = steps(seed);
@@ -244,10 +244,7 @@ fn who_waited_for_a_sync_that_failed_asks_the_device_for_no_other() {
     });
     lost.memory.resize(8 << 20).unwrap();
     let storage = Arc::clone(&lost) as Arc<dyn Storage>;
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().background(false);
     let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
     store.put(id(1), &value(1, 5000)).unwrap();
     lost.fails.store(true, Ordering::SeqCst);

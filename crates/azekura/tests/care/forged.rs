@@ -172,14 +172,14 @@ fn use_all(store: &Store) {
 }
 
 fn try_one(bytes: &[u8]) -> (bool, bool) {
-    let opened = Store::open_on(storage_of(bytes), None, &options());
+    let opened = Store::open_on(storage_of(bytes), None, &options().opening);
     if let Ok(store) = &opened {
         use_all(store);
     }
     let storage = storage_of(bytes);
     let repaired = Store::repair_on(&storage, None, &mut |_, _| {});
     if repaired.is_ok() {
-        let store = Store::open_on(storage, None, &options()).expect("it was repaired");
+        let store = Store::open_on(storage, None, &options().opening).expect("it was repaired");
         use_all(&store);
     }
     (opened.is_ok(), repaired.is_ok())

@@ -15,7 +15,7 @@ use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{AllocationExtent, GroupState, Span};
 use azekura::object::layout::{PackedExtent, PutInProgress, Record, Root, Super};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 
 use super::{contents, storage_of, store_with};
 
@@ -27,15 +27,13 @@ fn folder() -> PathBuf {
 /// Of a store that is made now. Those there are have 80 and 160 KiB.
 const CAPACITY: usize = 224 << 10;
 
-fn small_store() -> Options {
-    Options {
-        capacity: CAPACITY as u64,
-        journal_size: Some(144 << 10),
-        group_size: Some(32 << 10),
-        small_max: 500,
-        background: false,
-        ..Options::default()
-    }
+fn small_store() -> CreateOptions {
+    CreateOptions::new()
+        .capacity(CAPACITY as u64)
+        .journal_size(144 << 10)
+        .group_size(32 << 10)
+        .small_max(500)
+        .background(false)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -96,7 +94,13 @@ fn make(name: &str) -> (Vec<u8>, BTreeMap<ObjectId, Vec<u8>>) {
 fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
     let text = |error: azekura::Error| error.to_string();
     let storage = storage_of(bytes);
-    let open = || Store::open_on(std::sync::Arc::clone(&storage), None, &small_store());
+    let open = || {
+        Store::open_on(
+            std::sync::Arc::clone(&storage),
+            None,
+            &small_store().opening,
+        )
+    };
     let store = open().map_err(text)?;
     let report = store.check(true, &mut |_, _| {}).map_err(text)?;
     if !report.is_sound() {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 use azekura::testkit::suite::{case, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
@@ -68,24 +68,22 @@ fn puts(thread: u64, number: u64, slots: u64) -> bool {
 }
 
 /// Drawn from `seed`, and such that there is room for all objects.
-fn options(seed: u64, capacity: u64) -> Options {
+fn options(seed: u64, capacity: u64) -> CreateOptions {
     let mut random = Random::new(seed ^ capacity);
     let is_small = capacity < 64 << 20;
-    Options {
-        capacity,
-        journal_size: Some(random.choose(&[1, 2, if is_small { 4 } else { 8 }]) << 20),
-        group_size: *random.choose(&[Some(1 << 20), Some(4 << 20), None]),
-        small_max: if is_small {
+    CreateOptions::new()
+        .capacity(capacity)
+        .journal_size(random.choose(&[1, 2, if is_small { 4 } else { 8 }]) << 20)
+        .group_size(*random.choose(&[Some(1 << 20), Some(4 << 20), None]))
+        .small_max(if is_small {
             *random.choose(&[2048, 4096])
         } else {
             *random.choose(&[0, 100, 2048, 4096])
-        },
-        sync_every: random.one_in(3).then(|| 1 + random.below(200)),
-        sync_interval: (random.one_in(3)).then(|| Duration::from_millis(1 + random.below(50))),
-        direct: random.one_in(2),
-        background: !random.one_in(4),
-        ..Options::default()
-    }
+        })
+        .sync_every(random.one_in(3).then(|| 1 + random.below(200)))
+        .sync_interval((random.one_in(3)).then(|| Duration::from_millis(1 + random.below(50))))
+        .direct(random.one_in(2))
+        .background(!random.one_in(4))
 }
 
 fn act(store: &Store, thread: u64, number: u64, slots: u64) -> azekura::Result<()> {
@@ -124,7 +122,7 @@ fn the_child_of_a_test_changes_small_objects_until_it_is_killed() {
     let first: Vec<u64> = first.split(' ').map(|n| n.parse().unwrap()).collect();
     let number = |name| std::env::var(name).unwrap().parse().unwrap();
     let options = options(number(SEED), number(CAPACITY));
-    let store = Store::open(&file, &options).unwrap();
+    let store = Store::open(&file, &options.opening).unwrap();
     std::thread::scope(|scope| {
         for (thread, first) in (0..).zip(first) {
             let store = &store;
@@ -240,7 +238,7 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
             }
             of.number += 1;
         }
-        let store = Store::open(&file, &options)
+        let store = Store::open(&file, &options.opening)
             .unwrap_or_else(|error| panic!("seed {seed}, kill {round}: {error}"));
         for (thread, of) in (0..).zip(&mut threads) {
             // One more may have happened and not been said.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{CreateOptions, ObjectId, Store};
 use azekura::testkit::Random;
 
 /// The bytes of a version.
@@ -49,18 +49,16 @@ fn id(n: u64) -> ObjectId {
     ObjectId(u128::from(n) << 100 | 7)
 }
 
-fn options() -> Options {
-    Options {
-        capacity: 1 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    }
+fn options() -> CreateOptions {
+    CreateOptions::new()
+        .capacity(1 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false)
 }
 
 /// A store in memory, of the options' capacity.
-fn store_with(options: &Options) -> (Arc<Memory>, Store) {
+fn store_with(options: &CreateOptions) -> (Arc<Memory>, Store) {
     let memory = Memory::new(8 << 20).unwrap();
     memory.resize(options.capacity).unwrap();
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
@@ -74,7 +72,7 @@ fn storage_of(bytes: &[u8]) -> Arc<dyn Storage> {
 }
 
 fn opened(bytes: &[u8]) -> Store {
-    Store::open_on(storage_of(bytes), None, &options()).unwrap()
+    Store::open_on(storage_of(bytes), None, &options().opening).unwrap()
 }
 
 /// All objects.

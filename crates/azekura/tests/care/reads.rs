@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use azekura::io::Storage;
 use azekura::io::counted::{Counted, Counts};
 use azekura::io::memory::Memory;
-use azekura::object::{ObjectId, Options, Store, StoreReader};
+use azekura::object::{CreateOptions, ObjectId, Store, StoreReader};
 use azekura::testkit::suite::demand;
 use azekura::testkit::tried;
 
@@ -20,12 +20,10 @@ const JOURNAL: u64 = 1 << 20;
 
 /// A store that was never closed, filled with objects of such lengths, which no checkpoint knows.
 fn killed(lens: &[usize]) -> (Vec<u8>, u64) {
-    let options = Options {
-        journal_size: Some(JOURNAL),
-        group_size: Some(8 << 20),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .journal_size(JOURNAL)
+        .group_size(8 << 20)
+        .background(false);
     let memory = Memory::new(CAPACITY).unwrap();
     memory.resize(CAPACITY).unwrap();
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;

@@ -11,7 +11,7 @@ use azekura::Kind;
 use azekura::format::superblock::Superblock;
 use azekura::kernel::Payload;
 use azekura::object::layout::{ENGINE, Root, Super};
-use azekura::object::{Change, Doubt, ObjectId, Options, Repaired, Store};
+use azekura::object::{Change, Doubt, ObjectId, Repaired, Store};
 use azekura::testkit::suite::{share, tried_at_least, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 
@@ -104,7 +104,7 @@ fn is_refused(outcome: azekura::Result<()>) -> bool {
 }
 
 fn open(bytes: &[u8]) -> azekura::Result<Store> {
-    Store::open_on(storage_of(bytes), None, &options())
+    Store::open_on(storage_of(bytes), None, &options().opening)
 }
 
 /// What is wrong with what an opened store says; `report`: it was repaired; `is_unsure`: an object may be an older one.
@@ -228,7 +228,7 @@ fn try_repair(
         .map_err(|failed| format!("no repair: {failed}"))?;
     tally.scanned += u64::from(report.scanned > 0);
     tally.doubtful += report.doubtful;
-    let store = Store::open_on(storage, None, &options())
+    let store = Store::open_on(storage, None, &options().opening)
         .map_err(|failed| format!("it does not open after a repair: {failed}"))?;
     judge(&store, image, Some(&report), is_unsure).map_err(|what| format!("{what}; {report:?}"))?;
     let report = store
@@ -373,7 +373,7 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
                 (1, 0, 0),
                 "{report:?}"
             );
-            let store = Store::open_on(storage, None, &options()).unwrap();
+            let store = Store::open_on(storage, None, &options().opening).unwrap();
             assert_eq!(super::contents(&store), image.now);
             assert!(store.check(false, &mut |_, _| {}).unwrap().is_sound());
         }
@@ -387,7 +387,7 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
         if report.scanned > 0 {
             exact += 1;
             assert_eq!((report.doubtful, report.lost.len()), (0, 1), "{report:?}");
-            let store = Store::open_on(storage, None, &options()).unwrap();
+            let store = Store::open_on(storage, None, &options().opening).unwrap();
             assert_eq!(super::contents(&store), image.now);
         }
     }
@@ -412,11 +412,7 @@ fn leaves(bytes: &[u8]) -> Vec<usize> {
 /// them what states that an object was removed before the checkpoint; then the removal is lost, too.
 #[test]
 fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
-    let options = Options {
-        capacity: 640 << 10,
-        journal_size: Some(192 << 10),
-        ..options()
-    };
+    let options = options().capacity(640 << 10).journal_size(192 << 10);
     let mut tried = 0;
     for removed in [0, 7, 50] {
         let (memory, store) = store_with(&options);
@@ -456,7 +452,7 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
             bytes[lost].fill(if is_frame { 0x5a } else { 0 });
             let storage = storage_of(&bytes);
             let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
-            let store = Store::open_on(storage, None, &options).unwrap();
+            let store = Store::open_on(storage, None, &options.opening).unwrap();
             assert!(report.objects > 100, "{}", report.objects);
             let is_back = store.get(small).unwrap().is_some();
             assert_eq!(is_back, is_removal_lost);
@@ -507,7 +503,7 @@ fn what_stands_after_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
             let repaired = |bytes: &[u8]| {
                 let storage = storage_of(bytes);
                 let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
-                let store = Store::open_on(storage, None, &options()).unwrap();
+                let store = Store::open_on(storage, None, &options().opening).unwrap();
                 (report, super::contents(&store))
             };
             let without = repaired(&bytes);
@@ -560,7 +556,7 @@ fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
     assert_eq!(doubted.reason, Doubt::IndexLost);
     let at = doubted.offset as usize + 64;
     assert!(bytes[at..].starts_with(&value(2, 9000)[..1000]));
-    let store = Store::open_on(storage, None, &options()).unwrap();
+    let store = Store::open_on(storage, None, &options().opening).unwrap();
     assert_eq!(store.get(id(2)).unwrap(), Some(value(2, 9000).into()));
     assert_eq!(
         store.get(id(3)).unwrap(),
@@ -574,10 +570,7 @@ fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
 #[test]
 fn a_repair_names_a_thousand_objects_in_doubt_with_place_and_reason_and_counts_all() {
     const COUNT: u64 = 1200;
-    let options = Options {
-        journal_size: Some(512 << 10),
-        ..options()
-    };
+    let options = options().journal_size(512 << 10);
     let (memory, store) = store_with(&options);
     for n in 0..COUNT {
         store.put(id(n), &value(n, 40)).unwrap();
@@ -610,7 +603,7 @@ fn a_repair_names_a_thousand_objects_in_doubt_with_place_and_reason_and_counts_a
         assert!((place..place + 200).contains(&at.unwrap()), "{doubted}");
     }
     // The last ones came after what is lost.
-    let store = Store::open_on(storage, None, &options).unwrap();
+    let store = Store::open_on(storage, None, &options.opening).unwrap();
     assert_eq!(store.get(id(COUNT - 3)).unwrap(), None);
     for n in [COUNT - 2, COUNT - 1] {
         assert_eq!(store.get(id(n)).unwrap(), Some(value(n, 40).into()));
@@ -641,7 +634,7 @@ fn a_store_whose_device_shrank_keeps_what_is_left() {
     assert_eq!(error.kind(), Kind::Corrupted, "{error}");
     let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
     assert!(!report.lost.is_empty());
-    let store = Store::open_on(storage, None, &options()).unwrap();
+    let store = Store::open_on(storage, None, &options().opening).unwrap();
     judge(&store, &image, Some(&report), false).unwrap();
     store.check_room().unwrap();
 }

@@ -10,7 +10,7 @@ use azekura::Kind;
 use azekura::io::memory::Memory;
 use azekura::io::{Access, Storage};
 use azekura::object::layout::Record;
-use azekura::object::{Change, ObjectId, Options, Step, Store};
+use azekura::object::{Change, ObjectId, Step, Store};
 use azekura::testkit::Random;
 
 use super::{contents, id, opened, options, store_with, value};
@@ -97,11 +97,7 @@ fn damage_in_an_object_is_found_by_check_and_scrub_with_device_offset_and_id() {
 
 #[test]
 fn a_scrub_stops_when_asked_and_goes_on_where_it_was() {
-    let (_, store) = store_with(&Options {
-        capacity: 8 << 20,
-        journal_size: Some(1 << 20),
-        ..options()
-    });
+    let (_, store) = store_with(&options().capacity(8 << 20).journal_size(1 << 20));
     // More than a window.
     for n in 0..1500 {
         store.put(id(n), b"value").unwrap();
@@ -212,7 +208,7 @@ fn a_store_grows_while_it_is_used_and_never_shrinks() {
         // A device that shrank.
         let error = store.close().map(|()| {
             let short = super::storage_of(&bytes[..1 << 20]);
-            Store::open_on(short, None, &options()).unwrap_err()
+            Store::open_on(short, None, &options().opening).unwrap_err()
         });
         let error = error.unwrap();
         assert_eq!(error.kind(), Kind::Corrupted);
@@ -223,10 +219,7 @@ fn a_store_grows_while_it_is_used_and_never_shrinks() {
 
 #[test]
 fn an_empty_store_that_ends_within_a_group_grows_over_it() {
-    let (memory, store) = store_with(&Options {
-        capacity: (1 << 20) - (64 << 10),
-        ..options()
-    });
+    let (memory, store) = store_with(&options().capacity((1 << 20) - (64 << 10)));
     for round in 0..4u64 {
         store.grow(Some((1 << 20) + (round << 16))).unwrap();
         store.check_room().unwrap();
@@ -241,10 +234,7 @@ fn an_empty_store_that_ends_within_a_group_grows_over_it() {
 #[test]
 fn a_copy_is_the_store_of_one_moment_while_changes_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options {
-        capacity: 4 << 20,
-        ..options()
-    };
+    let options = options().capacity(4 << 20);
     let (_, store) = store_with(&options);
     // Each round gives all objects one version: a copy has at most two versions next to each other.
     let round = |version: u64| {
@@ -272,7 +262,7 @@ fn a_copy_is_the_store_of_one_moment_while_changes_go_on() {
         for number in 0..8 {
             let path = folder.path().join(format!("copy-{number}"));
             store.copy_to(&path, &mut |_, _| {}).unwrap();
-            let copy = Store::open(&path, &options).unwrap();
+            let copy = Store::open(&path, &options.opening).unwrap();
             assert!(copy.check(true, &mut |_, _| {}).unwrap().is_sound());
             let all = contents(&copy);
             assert_eq!(all.len(), 16);
@@ -301,12 +291,10 @@ fn a_copy_takes_the_room_that_its_objects_need() {
     let folder = tempfile::tempdir().unwrap();
     let memory = Memory::new(256 << 20).unwrap();
     memory.resize(256 << 20).unwrap();
-    let options = Options {
-        capacity: 256 << 20,
-        journal_size: Some(1 << 20),
-        group_size: None,
-        ..options()
-    };
+    let options = options()
+        .capacity(256 << 20)
+        .journal_size(1 << 20)
+        .group_size(None);
     let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
     for n in 0..20 {
         store.put(id(n), &value(n, 50_000)).unwrap();
@@ -315,7 +303,7 @@ fn a_copy_takes_the_room_that_its_objects_need() {
     store.copy_to(&path, &mut |_, _| {}).unwrap();
     let size = std::fs::metadata(&path).unwrap().len();
     assert!(size <= (1 << 20) + (8 << 20), "{size} bytes");
-    let copy = Store::open(&path, &options).unwrap();
+    let copy = Store::open(&path, &options.opening).unwrap();
     for n in 0..20 {
         assert_eq!(copy.get(id(n)).unwrap(), Some(value(n, 50_000).into()));
     }
@@ -329,10 +317,7 @@ fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
         memory
     };
     let (journal, data) = (device(256 << 10), device(1 << 20));
-    let options = Options {
-        journal_size: None,
-        ..options()
-    };
+    let options = options().journal_size(None);
     let create = |journal: &Arc<dyn Storage>, data: &Arc<dyn Storage>| {
         let (journal, data) = (Arc::clone(journal), Arc::clone(data));
         Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap()
@@ -343,7 +328,7 @@ fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
     assert_eq!(store.check(true, &mut |_, _| {}).unwrap().superblocks, 4);
     store.close().unwrap();
     let open = |journal: &Arc<dyn Storage>, data: Option<&Arc<dyn Storage>>| {
-        Store::open_on(Arc::clone(journal), data.cloned(), &options)
+        Store::open_on(Arc::clone(journal), data.cloned(), &options.opening)
     };
     let blank = device(1 << 20);
     let (other_journal, other) = (device(256 << 10), device(1 << 20));
@@ -387,16 +372,13 @@ fn a_label_that_is_gone_is_written_again_if_an_object_vouches_for_the_device() {
         memory.resize(size).unwrap();
         memory
     };
-    let options = Options {
-        journal_size: None,
-        ..options()
-    };
+    let options = options().journal_size(None);
     let (journal, data) = (device(256 << 10), device(1 << 20));
     let shared = |memory: &Arc<Memory>| -> Arc<dyn Storage> { Arc::clone(memory) as _ };
     let repair = |data: &Arc<Memory>| {
         Store::repair_on(&shared(&journal), Some(&shared(data)), &mut |_, _| {})
     };
-    let open = || Store::open_on(shared(&journal), Some(shared(&data)), &options);
+    let open = || Store::open_on(shared(&journal), Some(shared(&data)), &options.opening);
     let store = Store::create_on(
         shared(&journal),
         Some(shared(&data)),
@@ -472,10 +454,7 @@ fn a_store_without_objects_gets_its_label_only_where_nothing_is() {
     for (path, size) in [(&journal, 256 << 10), (&data, 1 << 20)] {
         std::fs::File::create(path).unwrap().set_len(size).unwrap();
     }
-    let options = Options {
-        journal_size: None,
-        ..options()
-    };
+    let options = options().journal_size(None);
     let (first, second) = devices();
     let store = Store::create_on(first, Some(second), &options, &mut |_, _| {}).unwrap();
     store.close().unwrap();
@@ -492,7 +471,7 @@ fn a_store_without_objects_gets_its_label_only_where_nothing_is() {
         }
     }
     let (first, second) = devices();
-    Store::open_on(first, Some(second), &options).unwrap();
+    Store::open_on(first, Some(second), &options.opening).unwrap();
 }
 
 #[test]
@@ -526,10 +505,7 @@ fn no_rate_and_no_size_of_a_journal_overflows() {
     let error = store.scrub(.., Some(0), &mut |_| true);
     assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
     for size in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 40] {
-        let options = Options {
-            journal_size: Some(size),
-            ..options()
-        };
+        let options = options().journal_size(size);
         let memory = Memory::new(8 << 20).unwrap();
         memory.resize(8 << 20).unwrap();
         let error = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap_err();
@@ -594,12 +570,12 @@ fn room_that_a_copy_kept_is_found_by_small_objects_that_waited_for_it() {
 fn a_journal_far_too_small_refuses_objects_and_never_a_removal() {
     for kibibytes in [144, 148, 160, 192, 256, 512] {
         for len in [3000, 1500, 30] {
-            let (memory, store) = store_with(&Options {
-                capacity: 8 << 20,
-                journal_size: Some(kibibytes << 10),
-                small_max: if len == 3000 { 0 } else { 2048 },
-                ..options()
-            });
+            let (memory, store) = store_with(
+                &options()
+                    .capacity(8 << 20)
+                    .journal_size(kibibytes << 10)
+                    .small_max(if len == 3000 { 0 } else { 2048 }),
+            );
             let what = format!("{kibibytes} KiB of journal, objects of {len} bytes");
             // Their order is not that of their ids: every checkpoint changes every leaf.
             let scattered = |n: u64| ObjectId(u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -631,11 +607,7 @@ fn a_journal_far_too_small_refuses_objects_and_never_a_removal() {
 #[test]
 fn batches_leave_room_for_the_checkpoint_that_they_need() {
     for (kibibytes, len) in [(144, 50), (256, 400), (512, 2000)] {
-        let (_, store) = store_with(&Options {
-            capacity: 8 << 20,
-            journal_size: Some(kibibytes << 10),
-            ..options()
-        });
+        let (_, store) = store_with(&options().capacity(8 << 20).journal_size(kibibytes << 10));
         let mut random = Random::new(7);
         let mut count = 0;
         loop {
@@ -665,11 +637,7 @@ fn batches_leave_room_for_the_checkpoint_that_they_need() {
 #[test]
 fn the_longest_value_fits_into_an_empty_store() {
     for (capacity, group_size) in [(16 << 20, None), (8 << 20, Some(1 << 20))] {
-        let options = Options {
-            capacity,
-            group_size,
-            ..options()
-        };
+        let options = options().capacity(capacity).group_size(group_size);
         let memory = Memory::new(16 << 20).unwrap();
         memory.resize(capacity).unwrap();
         let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();

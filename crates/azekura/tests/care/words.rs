@@ -9,7 +9,7 @@ use std::sync::Arc;
 use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Store};
 use azekura::{Kind, Result};
 
 const NAME: &str = "words.azo";
@@ -17,13 +17,11 @@ const NAME: &str = "words.azo";
 /// A store of so many groups of 4 KiB, with this journal; small and long objects are put, also after opens and checkpoints.
 fn live(groups: u64, journal: u64) -> Result<()> {
     let capacity = journal + groups * 4096;
-    let options = Options {
-        capacity,
-        journal_size: Some(journal),
-        group_size: Some(4096),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(capacity)
+        .journal_size(journal)
+        .group_size(4096)
+        .background(false);
     let memory = Memory::new(capacity.next_multiple_of(1 << 21))?;
     memory.resize(capacity)?;
     let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
@@ -37,7 +35,7 @@ fn live(groups: u64, journal: u64) -> Result<()> {
             store.checkpoint().unwrap();
         } else {
             store.close().unwrap();
-            store = Store::open_on(storage(), None, &options).unwrap();
+            store = Store::open_on(storage(), None, &options.opening).unwrap();
         }
     }
     Ok(())
@@ -66,13 +64,11 @@ fn a_journal_too_small_for_its_groups_is_refused_and_the_least_one_takes_objects
 #[test]
 fn a_store_is_not_grown_beyond_the_groups_that_its_journal_tells() {
     let disk = SimDisk::new(1);
-    let options = Options {
-        capacity: (144 << 10) + 16 * 4096,
-        journal_size: Some(144 << 10),
-        group_size: Some(4096),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity((144 << 10) + 16 * 4096)
+        .journal_size(144 << 10)
+        .group_size(4096)
+        .background(false);
     let store = Store::create_in(&disk.directory(), Path::new(NAME), &options, &mut |_, _| {});
     let store = store.unwrap();
     let error = store.grow(Some(4 << 20)).unwrap_err().to_string();
@@ -88,11 +84,7 @@ fn a_store_is_not_grown_beyond_the_groups_that_its_journal_tells() {
 #[test]
 fn a_read_that_the_device_refuses_names_object_file_and_offset() {
     let disk = SimDisk::new(2);
-    let options = Options {
-        capacity: 64 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().capacity(64 << 20).background(false);
     let store = Store::create_in(&disk.directory(), Path::new(NAME), &options, &mut |_, _| {});
     let store = store.unwrap();
     for (id, len) in [(0xab, 100_000), (0xac, 5_000_000)] {
@@ -113,10 +105,7 @@ fn a_read_that_the_device_refuses_names_object_file_and_offset() {
 #[test]
 fn a_damaged_frame_in_the_journal_names_its_object() {
     let memory = Memory::from_bytes(&vec![0; 8 << 20], 8 << 20).unwrap();
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().background(false);
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
     let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
     let value = b"a small object, in the journal";
@@ -139,11 +128,7 @@ fn a_damaged_frame_in_the_journal_names_its_object() {
 #[test]
 fn a_batch_that_changes_an_object_twice_names_it() {
     let disk = SimDisk::new(3);
-    let options = Options {
-        capacity: 64 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().capacity(64 << 20).background(false);
     let directory = disk.directory();
     let store = Store::create_in(&directory, Path::new(NAME), &options, &mut |_, _| {}).unwrap();
     let id = ObjectId(0xab);
@@ -162,20 +147,19 @@ fn a_batch_that_changes_an_object_twice_names_it() {
     assert_eq!(store.count(), 0);
     store.close().unwrap();
     let storage = directory.open(Path::new(NAME), Access::Write).unwrap();
-    assert_eq!(Store::open_on(storage, None, &options).unwrap().count(), 0);
+    let store = Store::open_on(storage, None, &options.opening).unwrap();
+    assert_eq!(store.count(), 0);
 }
 
 /// What is free is in many pieces: how long the longest is was not reported.
 #[test]
 fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
     let disk = SimDisk::new(4);
-    let options = Options {
-        capacity: 6 << 20,
-        journal_size: Some(4 << 20),
-        group_size: Some(1 << 20),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(6 << 20)
+        .journal_size(4 << 20)
+        .group_size(1 << 20)
+        .background(false);
     let store = Store::create_in(&disk.directory(), Path::new(NAME), &options, &mut |_, _| {});
     let store = store.unwrap();
     let mut count = 0;
@@ -219,17 +203,15 @@ fn a_device_of_longer_sectors_is_refused_and_nothing_is_written_there() {
     memory.resize(8 << 20).unwrap();
     let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
     let long = || Arc::new(LongSectors(storage())) as Arc<dyn Storage>;
-    let options = Options {
-        journal_size: Some(256 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .journal_size(256 << 10)
+        .background(false);
     let store = Store::create_on(storage(), None, &options, &mut |_, _| {}).unwrap();
     store.put(ObjectId(1), &[1; 9000]).unwrap();
     store.close().unwrap();
     let before = memory.to_vec();
     for refused in [
-        Store::open_on(long(), None, &options),
+        Store::open_on(long(), None, &options.opening),
         Store::create_on(long(), None, &options, &mut |_, _| {}),
     ] {
         let error = refused.unwrap_err();

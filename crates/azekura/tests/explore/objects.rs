@@ -9,7 +9,7 @@
 use azekura::engine::Durability;
 use azekura::io::Storage as _;
 use azekura::io::memory::Memory;
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{CreateOptions, ObjectId, Store};
 use azekura::testkit::schedule::Threads;
 
 use super::holds;
@@ -28,13 +28,11 @@ fn value(n: u64, version: u8) -> Vec<u8> {
 
 /// A store with small groups and a small journal.
 fn store() -> Store {
-    let options = Options {
-        capacity: 1 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(1 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false);
     let memory = Memory::new(options.capacity).unwrap();
     memory.resize(options.capacity).unwrap();
     Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap()

@@ -278,7 +278,7 @@ const OBJECT_SPACE: u64 = 4;
 
 /// An object store of some configuration, on one device or two.
 struct Objects {
-    options: object::Options,
+    options: object::CreateOptions,
     devices: u32,
     /// Whether snapshots are taken, which keep what others leave.
     has_snapshots: bool,
@@ -292,30 +292,25 @@ impl Objects {
         let journal: u64 = *random.choose(&[512 << 10, 1 << 20]);
         let data = *random.choose(&[256 << 10, 512 << 10, 1 << 20, 3 << 20, 7 << 20]);
         Self {
-            options: object::Options {
-                capacity: if devices == 1 { data + journal } else { data },
-                journal_size: Some(journal),
-                group_size: Some(*random.choose(&[128 << 10, 256 << 10])),
-                small_max: *random.choose(&[0, 300, 2048, 4096, 60_000]),
-                durability: *random.choose(&[
+            options: object::CreateOptions::new()
+                .capacity(if devices == 1 { data + journal } else { data })
+                .journal_size(journal)
+                .group_size(*random.choose(&[128 << 10, 256 << 10]))
+                .small_max(*random.choose(&[0, 300, 2048, 4096, 60_000]))
+                .durability(*random.choose(&[
                     Durability::Process,
                     Durability::Process,
                     Durability::Power,
-                ]),
-                sync_interval: sync_interval(random),
-                sync_every,
-                ..object::Options::default()
-            },
+                ]))
+                .sync_interval(sync_interval(random))
+                .sync_every(sync_every),
             devices,
             has_snapshots: !random.one_in(4),
         }
     }
 
-    fn options(&self, background: bool) -> object::Options {
-        object::Options {
-            background,
-            ..self.options.clone()
-        }
+    fn options(&self, background: bool) -> object::CreateOptions {
+        self.options.clone().background(background)
     }
 }
 
@@ -364,7 +359,7 @@ impl Engine for Objects {
         let open = |name: &str| disk.directory().open(Path::new(name), Access::Write);
         let data = (self.devices == 2).then(|| open(DATA)).transpose()?;
         let options = self.options(has_worker);
-        object::Store::open_on(open(NAME)?, data, &options).map(|store| self.held(store))
+        object::Store::open_on(open(NAME)?, data, &options.opening).map(|store| self.held(store))
     }
 
     fn close(&self, store: Held) -> Result<()> {
@@ -374,8 +369,8 @@ impl Engine for Objects {
 
     fn promise(&self) -> Promise {
         Promise {
-            durable: self.options.durability == Durability::Power
-                || self.options.sync_every == Some(0),
+            durable: self.options.opening.durability == Durability::Power
+                || self.options.opening.sync_every == Some(0),
             one_history: false,
             // A value goes to another place.
             replaces: false,
@@ -679,9 +674,9 @@ fn a_full_object_store_that_threads_use_takes_all_that_frees() {
 fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
     let ran = storms(60, 20, |random| {
         let mut engine = Objects::draw(random);
-        engine.options.durability = Durability::Power;
+        engine.options.opening.durability = Durability::Power;
         engine.options.capacity = 2 << 20;
-        engine.options.small_max = *random.choose(&[0, 300]);
+        engine.options.opening.small_max = *random.choose(&[0, 300]);
         engine.devices = 1 + u32::from(!random.one_in(4));
         let shape = Shape {
             keys: 8,
@@ -712,10 +707,10 @@ fn among_sparse_packs(random: &mut Random, keys: u32) -> (Objects, Shape) {
     let data = (u64::from(keys) * 1280) + random.below(2) * (64 << 10);
     let journal = 512 << 10;
     let options = &mut engine.options;
-    options.small_max = 2048;
+    options.opening.small_max = 2048;
     options.journal_size = Some(journal);
     options.group_size = Some(128 << 10);
-    options.durability = Durability::Power;
+    options.opening.durability = Durability::Power;
     options.capacity = if engine.devices == 2 {
         data
     } else {

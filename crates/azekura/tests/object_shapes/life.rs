@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use azekura::io::sim::{Atom, Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::object::{Change, ObjectId, Options, Snapshot, Store};
+use azekura::object::{Change, CreateOptions, ObjectId, Snapshot, Store};
 use azekura::testkit::Random;
 use azekura::{Durability, Kind, Result};
 
@@ -40,7 +40,7 @@ pub(crate) fn id(n: u64) -> ObjectId {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) seed: u64,
-    pub(crate) options: Options,
+    pub(crate) options: CreateOptions,
     pub(crate) devices: u8,
     pub(crate) population: u64,
     /// Of a hundred objects, how many are small; the others have up to `len_max` bytes.
@@ -76,24 +76,22 @@ impl Shape {
         let power = random.one_in(4);
         Self {
             seed,
-            options: Options {
-                capacity: if devices == 2 {
+            options: CreateOptions::new()
+                .capacity(if devices == 2 {
                     data + 8192
                 } else {
                     data + journal
-                },
-                journal_size: Some(journal),
-                group_size,
-                small_max,
-                durability: if power {
+                })
+                .journal_size(journal)
+                .group_size(group_size)
+                .small_max(small_max)
+                .durability(if power {
                     Durability::Power
                 } else {
                     Durability::Process
-                },
-                sync_every: (!power && random.one_in(3)).then(|| random.below(6)),
-                background: false,
-                ..Options::default()
-            },
+                })
+                .sync_every((!power && random.one_in(3)).then(|| random.below(6)))
+                .background(false),
             devices,
             population,
             small,
@@ -116,10 +114,10 @@ impl Shape {
             journal.resize(self.options.capacity)?;
         }
         let data = (self.devices == 2).then_some(data);
-        let options = Options {
-            journal_size: self.options.journal_size.filter(|_| self.devices == 1),
-            ..self.options.clone()
-        };
+        let options = self
+            .options
+            .clone()
+            .journal_size(self.options.journal_size.filter(|_| self.devices == 1));
         let store = Store::create_on(Arc::clone(&journal), data.clone(), &options, &mut |_, _| {})?;
         journal.take_name()?;
         if let Some(data) = data {
@@ -137,7 +135,7 @@ impl Shape {
         } else {
             None
         };
-        Store::open_on(journal, data, &self.options)
+        Store::open_on(journal, data, &self.options.opening)
     }
 }
 
@@ -253,7 +251,7 @@ impl<'s> Life<'s> {
             ended,
             is_acknowledged,
         });
-        if is_acknowledged && self.shape.options.durability == Durability::Power {
+        if is_acknowledged && self.shape.options.opening.durability == Durability::Power {
             self.is_synced();
         }
         done.is_ok() || self.disk.faults().struck() > 0
@@ -384,7 +382,7 @@ impl<'s> Life<'s> {
     /// A put whose write fails, and arrives in part or whole.
     pub(crate) fn fail_a_put(&mut self, store: &Store, n: u64) -> bool {
         let value = Value {
-            len: self.shape.options.small_max as usize + 1 + self.random.index(9000),
+            len: self.shape.options.opening.small_max as usize + 1 + self.random.index(9000),
             ..self.value()
         };
         let fault = *self.random.choose(&[
@@ -428,7 +426,7 @@ impl<'s> Life<'s> {
         }
         let synced = self.synced.iter().filter(|(event, _)| *event <= at);
         let synced = synced.map(|(_, ops)| *ops).max().unwrap_or(0);
-        let Some(every) = self.shape.options.sync_every else {
+        let Some(every) = self.shape.options.opening.sync_every else {
             return synced;
         };
         let acknowledged = (0..ended).rev().filter(|at| self.ops[*at].is_acknowledged);

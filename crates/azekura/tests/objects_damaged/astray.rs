@@ -2,7 +2,7 @@
 //! there may have changed any small object, and the blank place after what was written over is not the journal's end.
 //! Where what stands right before that place differs by one bit or none, it counts as whole, and the loss cannot be detected.
 
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::testkit::Random;
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::{share, tried_at_least};
@@ -22,13 +22,11 @@ fn replay_from(journal: &[u8]) -> u64 {
 
 /// A store of small objects that was killed after a checkpoint and some changes that nothing synced.
 fn drawn(seed: u64, random: &mut Random) -> World {
-    let options = Options {
-        group_size: Some(64 << 10),
-        small_max: 2048,
-        background: false,
-        journal_size: Some(512 << 10),
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .group_size(64 << 10)
+        .small_max(2048)
+        .background(false)
+        .journal_size(512 << 10);
     let disk = SimDisk::new(seed);
     let journal = disk.directory().create(Path::new(JOURNAL)).unwrap();
     journal.resize(2 << 20).unwrap();
@@ -36,10 +34,7 @@ fn drawn(seed: u64, random: &mut Random) -> World {
     let store = Store::create_on(journal, None, &options, &mut |_, _| {}).unwrap();
     let mut world = World {
         disk,
-        options: Options {
-            journal_size: None,
-            ..options
-        },
+        options: options.journal_size(None),
         has_data: false,
         is_closed: false,
         is_synced: false,

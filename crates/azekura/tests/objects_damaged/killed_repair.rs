@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use azekura::io::sim::{Atom, Limits, SimDisk};
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
@@ -71,13 +71,11 @@ fn a_repair_after_one_that_was_killed_takes_no_older_object_for_certain() {
 /// sector that cannot be read. A repair writes a superblock over the one that the device surely has.
 #[test]
 fn a_power_cut_in_a_repair_leaves_a_superblock_also_where_the_newest_was_in_the_cache_only() {
-    let options = Options {
-        capacity: 2 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(2 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false);
     let limits = Limits {
         exhaustive: 0,
         singles: 0,
@@ -183,13 +181,11 @@ fn a_killed_repair_of_a_bad_sector_after_the_journals_end_puts_nothing_in_doubt(
 /// take it for synced.
 #[test]
 fn a_power_cut_in_a_repair_leaves_the_older_object_of_one_that_was_never_synced() {
-    let options = Options {
-        capacity: 4 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .capacity(4 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false);
     let limits = Limits {
         exhaustive: 0,
         singles: 0,

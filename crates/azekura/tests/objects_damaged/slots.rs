@@ -8,20 +8,16 @@ use std::path::Path;
 
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
-use azekura::object::{CheckReport, Options, Store, StoreReader};
+use azekura::object::{CheckReport, CreateOptions, Store, StoreReader};
 use azekura::testkit::round_seed;
 use azekura::testkit::suite::demand;
 
 use super::{DATA, JOURNAL, id, small_world, storages};
 
 /// As `small_world`, with the values on a device of their own.
-fn on_two_devices() -> (SimDisk, Store, Options) {
+fn on_two_devices() -> (SimDisk, Store, CreateOptions) {
     let disk = SimDisk::new(round_seed());
-    let options = Options {
-        group_size: Some(128 << 10),
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().group_size(128 << 10).background(false);
     let [journal, data] = [(JOURNAL, 256 << 10), (DATA, 2 << 20)].map(|(name, size)| {
         let storage = disk.directory().create(Path::new(name)).unwrap();
         storage.resize(size).unwrap();
@@ -33,7 +29,7 @@ fn on_two_devices() -> (SimDisk, Store, Options) {
 }
 
 /// A small store, its values on another device if `has_data`, with a history that is synced.
-fn used_world(has_data: bool) -> (SimDisk, Store, Options) {
+fn used_world(has_data: bool) -> (SimDisk, Store, CreateOptions) {
     let (disk, store, options) = if has_data {
         on_two_devices()
     } else {
@@ -130,7 +126,7 @@ fn lose_a_slot(has_data: bool, is_closed: bool, (name, slot): (&str, u64), how: 
     );
     for (disk, is_repaired) in [(&repaired, true), (&rest, false)] {
         let (journal, data) = storages(disk, has_data);
-        let store = Store::open_on(journal, data, &options).unwrap();
+        let store = Store::open_on(journal, data, &options.opening).unwrap();
         has_all(&store);
         let check = store.check(true, &mut |_, _| {}).unwrap();
         // Opening writes superblocks; labels it leaves to a repair.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
 use azekura::io::sim::drive::{Clocked, Counts, Machine, Parameters, Sparse};
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{CreateOptions, ObjectId, Store};
 
 use super::{Pattern, call_ns};
 
@@ -43,18 +43,16 @@ impl Azekura {
         let journal_size = (capacity / JOURNAL_PART).next_multiple_of(4096);
         let sparse = Sparse::new(capacity, journal_size)?;
         let disk = Clocked::over(sparse, Arc::clone(&machine), 0);
-        let options = Options {
-            capacity,
-            journal_size: Some(journal_size),
-            durability: if power {
+        let options = CreateOptions::new()
+            .capacity(capacity)
+            .journal_size(journal_size)
+            .durability(if power {
                 Durability::Power
             } else {
                 Durability::Process
-            },
-            sync_every: (!power).then_some(4096),
-            background: false,
-            ..Options::default()
-        };
+            })
+            .sync_every((!power).then_some(4096))
+            .background(false);
         let store = Store::create_on(disk, None, &options, &mut |_, _| {})?;
         Ok(Self {
             machine,

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{CreateOptions, ObjectId, Store};
 
 use crate::measure::Counters;
 use crate::object::store::{Draft, Found, Objects, Setup};
@@ -34,25 +34,25 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     let offered = [Class::Buffered, Class::Process, Class::Power];
     let class = setup.require_class("azekura", &offered)?;
     let power = class == Class::Power;
-    let options = Options {
-        capacity: setup.capacity.next_multiple_of(1 << 20),
-        fill: setup.fill,
-        durability: if power {
+    let options = CreateOptions::new()
+        .capacity(setup.capacity.next_multiple_of(1 << 20))
+        .fill(setup.fill)
+        .durability(if power {
             Durability::Power
         } else {
             Durability::Process
-        },
-        sync_every: (class == Class::Buffered).then_some(INTERVAL),
+        })
+        .sync_every((class == Class::Buffered).then_some(INTERVAL))
         // Small values are many: what tells of them needs more than the part of the store that is set aside otherwise.
-        journal_size: (setup.value_size < SMALL)
-            .then(|| JOURNAL_MIN + setup.objects * JOURNAL_LEN)
-            .map(|size| size.next_multiple_of(1 << 20)),
-        ..Options::default()
-    };
+        .journal_size(
+            (setup.value_size < SMALL)
+                .then(|| JOURNAL_MIN + setup.objects * JOURNAL_LEN)
+                .map(|size| size.next_multiple_of(1 << 20)),
+        );
     let store = if setup.create {
         Store::create(path, &options)?
     } else {
-        Store::open(path, &options)?
+        Store::open(path, &options.opening)?
     };
     Ok(Box::new(Azekura(store)))
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use azekura::io::file::is_device;
-use azekura::object::{Options, Store};
+use azekura::object::{CreateOptions, Store};
 use azekura::{Error, Kind, Result};
 
 use super::place::Place;
@@ -66,14 +66,12 @@ impl Create {
                 refuse_existing(path)?;
             }
         }
-        let mut options = Options {
-            journal_size: self.journal_size,
-            group_size: self.group_size,
-            fill: self.fill,
-            overwrite: self.force,
-            background: false,
-            ..Options::default()
-        };
+        let mut options = CreateOptions::new()
+            .journal_size(self.journal_size)
+            .group_size(self.group_size)
+            .fill(self.fill)
+            .overwrite(self.force)
+            .background(false);
         // A device has the one it has.
         if let Some(capacity) = self.capacity {
             options.capacity = capacity;

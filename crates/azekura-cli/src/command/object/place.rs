@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use azekura::io::file::File;
-use azekura::object::{Listed, ObjectId, Options, Store, StoreReader};
+use azekura::object::{Listed, ObjectId, OpenOptions, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
 use crate::exit::Outcome;
@@ -81,24 +81,17 @@ impl Place {
         durability: Durability,
         work: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
-        let options = Options {
-            durability,
-            ..Options::default()
-        };
-        self.with_options(&options, work)
+        self.with_options(OpenOptions::new().durability(durability), work)
     }
 
     /// As [`with`](Self::with), with options.
     pub(crate) fn with_options<T>(
         &self,
-        options: &Options,
+        options: OpenOptions,
         work: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
-        let options = Options {
-            // Only its user waits for a command.
-            background: false,
-            ..options.clone()
-        };
+        // Only its user waits for a command.
+        let options = options.background(false);
         self.refuse_one()?;
         let store = Store::open_with_data(&self.store, self.data(), &options)
             .map_err(|error| made_first(error).at(&self.store))?;

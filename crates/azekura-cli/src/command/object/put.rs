@@ -10,7 +10,7 @@ use std::path::Path;
 
 use azekura::error::{size, sizes};
 use azekura::object::extent::{LEN_MAX, PACKED_LEN_MAX};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, ObjectId, OpenOptions, Store};
 use azekura::{Error, Kind, Result};
 
 use super::place::{self, Place};
@@ -71,14 +71,12 @@ fn parse_small(text: &str) -> std::result::Result<u64, String> {
 impl Put {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let (ids, sources) = self.pairs()?;
-        let options = Options {
-            durability: self.lasting.durability(),
-            small_max: self.small_max,
-            ..Options::default()
-        };
+        let options = OpenOptions::new()
+            .durability(self.lasting.durability())
+            .small_max(self.small_max);
         self.place.refuse_missing()?;
         let values = self.values(&sources)?;
-        let stored = self.place.with_options(&options, |store| {
+        let stored = self.place.with_options(options, |store| {
             self.refuse_long(&ids, &sources, &values, store.len_max())?;
             let bytes = values.iter().map(|value| value.len() as u64).sum();
             let _waiting = Waiting::new("storing", bytes);

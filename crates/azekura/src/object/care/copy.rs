@@ -14,13 +14,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::Durability;
 use crate::error::{Kind, Result};
 use crate::io::Directory;
 use crate::io::file::Files;
 use crate::object::id::ObjectId;
 use crate::object::place::extent::UNIT;
-use crate::object::{Core, Options, Snapshot, Store};
+use crate::object::{Core, CreateOptions, Snapshot, Store};
 
 /// Spare bytes of a copy: packed extents and groups are not filled to the last byte.
 const SPARE: u64 = 4 << 20;
@@ -61,25 +60,19 @@ impl Store {
 
 impl Core {
     /// Options of a store with the same journal and groups that holds these objects.
-    fn options_of_copy(&self, snapshot: &Snapshot) -> Options {
+    fn options_of_copy(&self, snapshot: &Snapshot) -> CreateOptions {
         let state = self.checkpoint.lock();
         let last = state.last();
         let all = self.allocator.lock().space.units() * UNIT;
         let used = snapshot.usage(..).device_bytes;
         let data = (used + used / 16 + SPARE).next_multiple_of(UNIT).min(all);
-        Options {
-            capacity: last.journal_size + data,
-            journal_size: Some(last.journal_size),
-            group_size: Some(u64::from(self.group_units) * UNIT),
-            fill: false,
-            overwrite: false,
-            durability: Durability::Process,
-            small_max: self.options.small_max,
-            sync_interval: None,
-            sync_every: None,
-            direct: self.options.direct,
-            background: false,
-        }
+        CreateOptions::new()
+            .capacity(last.journal_size + data)
+            .journal_size(last.journal_size)
+            .group_size(u64::from(self.group_units) * UNIT)
+            .small_max(self.options.small_max)
+            .direct(self.options.direct)
+            .background(false)
     }
 }
 

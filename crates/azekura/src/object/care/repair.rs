@@ -61,7 +61,7 @@ use crate::object::place::span::Span;
 use crate::object::recover::build::{build, data_of, open_log};
 use crate::object::recover::probe::is_live;
 use crate::object::recover::replay::skip_sequences;
-use crate::object::{Core, Options, Store};
+use crate::object::{Core, OpenOptions, Store};
 
 /// Last epoch of a store that is repaired: a later one could not be opened often enough.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
@@ -123,12 +123,10 @@ impl Store {
         });
         let shrunk = fit(journal, data, &mut found_super.payload, &mut report)?;
         let last = &found_super.payload;
-        let options = Options {
-            background: false,
+        let options = OpenOptions::new()
+            .background(false)
             // Through the overlay, which keeps a trial in memory.
-            direct: trial.is_none(),
-            ..Options::default()
-        };
+            .direct(trial.is_none());
         let images = Images::new(journal, last.geometry.salt, last.units);
         if let Ok(root) = &root {
             let leaves = || match lost_leaves(&images, root).pop() {
@@ -424,7 +422,7 @@ struct Holds {
 pub(crate) fn rebuilt(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
-    options: &Options,
+    options: &OpenOptions,
     mut superblock: SuperblockPair<Super>,
     known: &Known,
     unreadable: &[Range<u64>],

@@ -79,16 +79,14 @@ mod tests {
 
     use crate::engine::Durability;
     use crate::io::sim::SimDisk;
-    use crate::object::{Options, Store};
+    use crate::object::{CreateOptions, Store};
 
     #[test]
     fn of_changes_that_are_counted_at_once_one_wakes_the_background_worker_for_the_interval() {
-        let options = Options {
-            capacity: 8 << 20,
-            sync_interval: Some(Duration::from_secs(1)),
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new()
+            .capacity(8 << 20)
+            .sync_interval(Duration::from_secs(1))
+            .background(false);
         let directory = SimDisk::new(4).directory();
         let name = Path::new("kept.azo");
         let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();

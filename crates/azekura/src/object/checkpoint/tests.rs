@@ -9,21 +9,21 @@ use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
 use crate::log::parts::Parts;
-use crate::object::{ObjectId, Options, Store};
+use crate::object::{CreateOptions, ObjectId, Store};
 
 /// Objects of the store.
 const COUNT: u128 = 600;
 
 /// An empty store of so many bytes, which keeps no object in its journal, and what it stands on.
-pub(in crate::object) fn without_small_objects(capacity: u64) -> (Options, Arc<Memory>, Store) {
-    let options = Options {
-        capacity,
-        journal_size: Some(256 << 10),
-        group_size: Some(64 << 10),
-        small_max: 0,
-        background: false,
-        ..Options::default()
-    };
+pub(in crate::object) fn without_small_objects(
+    capacity: u64,
+) -> (CreateOptions, Arc<Memory>, Store) {
+    let options = CreateOptions::new()
+        .capacity(capacity)
+        .journal_size(256 << 10)
+        .group_size(64 << 10)
+        .small_max(0)
+        .background(false);
     let memory = Memory::new(8 << 20).unwrap();
     memory.resize(capacity).unwrap();
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
@@ -54,7 +54,7 @@ fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
     assert_eq!(refused.kind(), Kind::Full, "{refused}");
     store.checkpoint().unwrap();
     let storage = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
-    let after = Store::open_on(storage, None, &options).unwrap();
+    let after = Store::open_on(storage, None, &options.opening).unwrap();
     after.check_room().unwrap();
     assert_eq!(after.count(), store.count());
     for n in 0..COUNT {

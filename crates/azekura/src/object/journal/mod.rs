@@ -172,19 +172,17 @@ mod tests {
 
     use crate::io::Storage as _;
     use crate::io::memory::Memory;
-    use crate::object::{Change, ObjectId, Options, Store};
+    use crate::object::{Change, CreateOptions, ObjectId, Store};
 
     const COUNT: u128 = 1500;
 
     /// Removes all objects of a store whose journal is full, while another thread is pinned, by `remove`, which is given the
     /// number of the object. The thread lets go when no removal has ended for some time.
     fn removed_beside_a_reader(remove: &(dyn Fn(&Store, u128) + Sync)) {
-        let options = Options {
-            capacity: 8 << 20,
-            journal_size: Some(512 << 10),
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new()
+            .capacity(8 << 20)
+            .journal_size(512 << 10)
+            .background(false);
         let memory = Memory::new(16 << 20).unwrap();
         memory.resize(options.capacity).unwrap();
         let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();

@@ -124,15 +124,11 @@ mod tests {
 
     use crate::error::Kind;
     use crate::io::sim::{Fault, Operation, SimDisk};
-    use crate::object::{ObjectId, Options, Store};
+    use crate::object::{CreateOptions, ObjectId, Store};
     use crate::testkit::Random;
 
-    fn options() -> Options {
-        Options {
-            capacity: 64 << 20,
-            background: false,
-            ..Options::default()
-        }
+    fn options() -> CreateOptions {
+        CreateOptions::new().capacity(64 << 20).background(false)
     }
 
     fn value(version: u64) -> Vec<u8> {

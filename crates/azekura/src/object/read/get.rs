@@ -77,11 +77,11 @@ impl Store {
     /// that is shorter than the range, or empty, is the end.
     ///
     /// ```
-    /// use azekura::object::{ObjectId, Options, Store};
+    /// use azekura::object::{CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// store.put(ObjectId(0x2a), b"a cat, in many bytes")?;
     /// assert_eq!(store.get_range(ObjectId(0x2a), 2..5)?.as_deref(), Some(&b"cat"[..]));
     /// // It ends earlier.

@@ -66,11 +66,11 @@ impl Store {
     /// absence is: the list continues after each, with what is known.
     ///
     /// ```
-    /// use azekura::object::{ObjectId, Options, Store};
+    /// use azekura::object::{CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// store.put(ObjectId(7), b"a cat")?;
     /// store.put(ObjectId(9), b"a cow")?;
     /// for object in store.list(ObjectId(7)..ObjectId(9)) {
@@ -240,7 +240,7 @@ mod tests {
         };
         let at = image.unwrap().extent.offset;
         storage.write_at(at, &[0x5a; 24]).unwrap();
-        let store = Store::open_on(storage, None, &options).unwrap();
+        let store = Store::open_on(storage, None, &options.opening).unwrap();
         let listed: Vec<_> = store.list(..).collect();
         let at = listed.iter().position(Result::is_err).unwrap();
         assert_eq!(listed[at].as_ref().unwrap_err().kind(), Kind::Corrupted);

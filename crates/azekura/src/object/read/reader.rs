@@ -22,7 +22,7 @@ use crate::object::checkpoint::FIRST_SUPERBLOCK;
 use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::journal::record::Record;
 use crate::object::{
-    CheckReport, Finding, List, ObjectId, Options, Scrubbed, Stats, Step, Store, Usage, Value,
+    CheckReport, Finding, List, ObjectId, OpenOptions, Scrubbed, Stats, Step, Store, Usage, Value,
 };
 
 /// A store opened for reading only. Results, limits, errors and costs of its verbs are those of the same verbs of [`Store`].
@@ -57,10 +57,7 @@ impl StoreReader {
             sequence,
             payload: last,
         } = SuperblockPair::<Super>::read(journal.as_ref())?;
-        let options = Options {
-            background: false,
-            ..Options::default()
-        };
+        let options = OpenOptions::new().background(false);
         let mut over = |last: &Super| -> Result<Arc<dyn Storage>> {
             Ok(Overlay::new(Arc::clone(&journal), last.journal_size)?)
         };
@@ -221,18 +218,17 @@ mod tests {
     use crate::error::Kind;
     use crate::io::Directory;
     use crate::io::sim::{Limits, SimDisk};
+    use crate::object::CreateOptions;
     use crate::testkit::{Random, round_seed};
 
     const NAME: &str = "looked-at.azo";
 
-    fn options() -> Options {
-        Options {
-            capacity: 8 << 20,
-            journal_size: Some(256 << 10),
-            group_size: Some(128 << 10),
-            background: false,
-            ..Options::default()
-        }
+    fn options() -> CreateOptions {
+        CreateOptions::new()
+            .capacity(8 << 20)
+            .journal_size(256 << 10)
+            .group_size(128 << 10)
+            .background(false)
     }
 
     fn id(n: u64) -> ObjectId {
@@ -263,7 +259,7 @@ mod tests {
         assert!(seen == look(disk));
         assert_eq!(disk.events(), before);
         let storage = disk.directory().open(Path::new(NAME), Access::Write);
-        let store = Store::open_on(storage.unwrap(), None, &options()).unwrap();
+        let store = Store::open_on(storage.unwrap(), None, &options().opening).unwrap();
         assert_eq!(store.count(), seen.len() as u64);
         for (id, value) in seen {
             assert!(
@@ -329,7 +325,7 @@ mod tests {
                 let scrubbed = reader.scrub(.., None, &mut |_| true).unwrap();
                 assert_eq!((scrubbed.objects, scrubbed.damaged), (1, 0));
             }
-            let refused = Store::open(&path, &options()).unwrap_err();
+            let refused = Store::open(&path, &options().opening).unwrap_err();
             assert_eq!(refused.kind(), Kind::Locked);
             assert!(
                 refused.to_string().contains("open for reading"),
@@ -337,7 +333,7 @@ mod tests {
             );
             drop(readers);
             assert!(before == std::fs::read(&path).unwrap());
-            let store = Store::open(&path, &options()).unwrap();
+            let store = Store::open(&path, &options().opening).unwrap();
             assert_eq!(store.count(), 1);
         }
     }

@@ -43,9 +43,9 @@ const CHECKPOINTS_MAX: usize = 2;
 /// needed. As long as it lives the file or device is open: opening it again is `Locked`, even after the store was closed.
 ///
 /// ```
-/// # use azekura::object::{ObjectId, Options, Store};
+/// # use azekura::object::{CreateOptions, ObjectId, Store};
 /// # let folder = tempfile::tempdir().unwrap();
-/// # let store = Store::create(folder.path().join("store.azo"), &Options::default())?;
+/// # let store = Store::create(folder.path().join("store.azo"), &CreateOptions::default())?;
 /// store.put(ObjectId(1), b"one")?;
 /// let snapshot = store.snapshot()?;
 /// store.put(ObjectId(1), b"other")?;

@@ -24,7 +24,7 @@ use crate::object::place::long::Flights;
 use crate::object::place::space::{Space, Unclaimed};
 use crate::object::times::Clocks;
 use crate::object::write::small::PackedExtents;
-use crate::object::{Allocator, Core, Options};
+use crate::object::{Allocator, Core, OpenOptions};
 
 /// Units are written one at a time: a longer sector would be rewritten together with its other units.
 pub(crate) fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {
 pub(crate) fn data_of(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
-    options: &Options,
+    options: &OpenOptions,
 ) -> Arc<dyn Storage> {
     let storage = data.unwrap_or(journal);
     let direct = storage
@@ -67,7 +67,7 @@ pub(crate) fn build(
     log: Log,
     data: Arc<dyn Storage>,
     counts: Arc<Counts>,
-    options: &Options,
+    options: &OpenOptions,
     superblock: SuperblockPair<Super>,
     root: Option<&Root>,
 ) -> Result<(Core, Unclaimed)> {

@@ -19,7 +19,7 @@ use crate::object::checkpoint::superblock::{PLACES_END, SHIFTS, Super};
 use crate::object::checkpoint::{FIRST_SUPERBLOCK, LEAST, least_journal};
 use crate::object::place::extent::UNIT;
 use crate::object::recover::build::{build, check_sectors, data_of, open_log};
-use crate::object::{Options, Store};
+use crate::object::{CreateOptions, Store};
 
 /// Smallest default size of a journal.
 pub(crate) const JOURNAL_MIN: u64 = 4 << 20;
@@ -45,7 +45,7 @@ impl Store {
     pub fn create_in(
         directory: &dyn Directory,
         name: &Path,
-        options: &Options,
+        options: &CreateOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let storage = directory.create_nameless(name)?;
@@ -65,11 +65,11 @@ impl Store {
     pub fn create_on(
         journal: Arc<dyn Storage>,
         data: Option<Arc<dyn Storage>>,
-        options: &Options,
+        options: &CreateOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
-        let target = data_of(&journal, data.as_ref(), options);
+        let target = data_of(&journal, data.as_ref(), &options.opening);
         check_sectors(target.as_ref(), ALIGNMENT)?;
         // From here on it is no store, until the new superblock is there.
         journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
@@ -116,7 +116,7 @@ impl Store {
             sequence: FIRST_SUPERBLOCK - 1,
             payload: payload.clone(),
         };
-        let (core, _) = build(log, target, counts, options, superblock, None)?;
+        let (core, _) = build(log, target, counts, &options.opening, superblock, None)?;
         core.flush_devices()?;
         core.put_super(payload)?;
         core.keep_for_checkpoint(0);
@@ -161,7 +161,7 @@ impl<'s> Places<'s> {
     }
 
     /// Bytes of the journal: as in the options, or by default.
-    fn journal_size(&self, options: &Options) -> Result<u64> {
+    fn journal_size(&self, options: &CreateOptions) -> Result<u64> {
         let wanted = match (options.journal_size, self.data_len) {
             (Some(wanted), _) => wanted,
             (None, Some(_)) => self.journal_len,
@@ -180,7 +180,7 @@ impl<'s> Places<'s> {
     }
 
     /// Bytes of an allocation group: as in the options, or by default.
-    fn group_size(&self, options: &Options) -> Result<u64> {
+    fn group_size(&self, options: &CreateOptions) -> Result<u64> {
         let group = options.group_size.unwrap_or_else(|| {
             let part = 1 << (self.whole() / 16).max(1).ilog2();
             part.clamp(GROUP_MIN, GROUP_MAX)
@@ -214,7 +214,11 @@ impl Plan {
     /// | the journal | have [`LEAST`] segments |
     /// | the data | have [`UNITS_MIN`] units |
     /// | the journal | hold a checkpoint of that many groups |
-    fn new(options: &Options, journal: &dyn Storage, data: Option<&dyn Storage>) -> Result<Self> {
+    fn new(
+        options: &CreateOptions,
+        journal: &dyn Storage,
+        data: Option<&dyn Storage>,
+    ) -> Result<Self> {
         let places = Places::new(journal, data)?;
         let journal_size = places.journal_size(options)?;
         let data_offset = match data {

@@ -38,7 +38,7 @@ use crate::object::id::{ObjectId, ids_of};
 use crate::object::read::get::Reads;
 use crate::object::read::value::Value;
 use crate::object::recover::probe::{LOST_BEFORE, is_live};
-use crate::object::{Core, Options, Store};
+use crate::object::{Core, OpenOptions, Store};
 
 /// Known damage of an open store, and its consequences.
 #[derive(Debug, Default)]
@@ -114,16 +114,13 @@ impl Store {
     pub(crate) fn open_damaged(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
-        options: &Options,
+        options: &OpenOptions,
         found_super: SuperblockPair<Super>,
         error: Error,
     ) -> Result<Self> {
         tracing::warn!(%error, "the store is damaged: it is opened for reading");
         let last = &found_super.payload;
-        let options = Options {
-            background: false,
-            ..options.clone()
-        };
+        let options = options.clone().background(false);
         let readable = || {
             let (overlay, bad) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
             Ok::<(Arc<dyn Storage>, _), Error>((overlay, bad))
@@ -264,7 +261,7 @@ fn of_error(journal: &dyn Storage, error: &Error, affects: Affects) -> Damage {
 fn replayed(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
-    options: &Options,
+    options: &OpenOptions,
     found_super: &SuperblockPair<Super>,
     flaws: &mut Flaws,
 ) -> Result<Store> {
@@ -289,7 +286,7 @@ fn replayed(
 fn salvaged(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
-    options: &Options,
+    options: &OpenOptions,
     found_super: SuperblockPair<Super>,
     unreadable: &[Range<u64>],
     flaws: &mut Flaws,

@@ -32,7 +32,7 @@ use crate::object::recover::build::{build, data_of, open_log};
 use crate::object::recover::degraded::Flaws;
 use crate::object::recover::probe::probe;
 use crate::object::recover::replay::Replay;
-use crate::object::{Core, Options, Store};
+use crate::object::{Core, OpenOptions, Store};
 
 impl Store {
     /// Opens the store on its storages. If its journal is damaged or cannot be read, for reading only
@@ -44,7 +44,7 @@ impl Store {
     pub fn open_on(
         journal: Arc<dyn Storage>,
         data: Option<Arc<dyn Storage>>,
-        options: &Options,
+        options: &OpenOptions,
     ) -> Result<Self> {
         Self::open_or_degrade(&journal, data.as_ref(), options, &mut |_| {
             Ok(Arc::clone(&journal))
@@ -55,7 +55,7 @@ impl Store {
     pub(crate) fn open_or_degrade(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
-        options: &Options,
+        options: &OpenOptions,
         place: &mut dyn FnMut(&Super) -> Result<Arc<dyn Storage>>,
     ) -> Result<Self> {
         let found_super = SuperblockPair::<Super>::read(journal.as_ref())?;
@@ -78,7 +78,7 @@ impl Store {
     pub(crate) fn open_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
-        options: &Options,
+        options: &OpenOptions,
         found_super: &SuperblockPair<Super>,
         root: &Root,
     ) -> Result<Self> {
@@ -89,7 +89,7 @@ impl Store {
     pub(crate) fn open_for_repair(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
-        options: &Options,
+        options: &OpenOptions,
         found_super: &SuperblockPair<Super>,
         root: &Root,
     ) -> Result<(Self, Unclaimed)> {

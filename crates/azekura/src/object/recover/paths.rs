@@ -2,14 +2,14 @@
 //!
 //! | created at | size |
 //! |---|---|
-//! | one new file | [`Options::capacity`] bytes |
+//! | one new file | [`CreateOptions::capacity`] bytes |
 //! | one device | the whole device |
-//! | two places | a device is used whole; a data file has the capacity; a journal file [`Options::journal_size`], or a 64th of the data, at least 4 MiB |
+//! | two places | a device is used whole; a data file has the capacity; a journal file [`CreateOptions::journal_size`], or a 64th of the data, at least 4 MiB |
 //!
 //! 1. An existing file is refused, and never truncated. A new one appears when it can be opened; of two, the data's before the
 //!    journal's, so that a file with the journal's name is always a whole store.
 //! 2. A device is used if it is blank, as far as its first and last MiB show: file systems, partition tables and stores leave marks
-//!    there. [`Options::overwrite`] uses any.
+//!    there. [`CreateOptions::overwrite`] uses any.
 //!
 //! `create` and `open` do the rest.
 
@@ -21,14 +21,14 @@ use crate::io::file::{File, is_device, remove, sync_directory};
 use crate::io::{Access, Storage};
 use crate::object::place::extent::UNIT;
 use crate::object::recover::create::{JOURNAL_MIN, JOURNAL_PART};
-use crate::object::{Options, Repaired, Store};
+use crate::object::{CreateOptions, OpenOptions, Repaired, Store};
 
 /// Bytes at each end of a device that must be blank.
 const MARKS: u64 = 1 << 20;
 
 impl Store {
     /// Creates a store in a new file, or on a block device. See [`create_with_data`](Self::create_with_data).
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
         Self::create_with_data(path, None, options, &mut |_, _| {})
     }
 
@@ -41,7 +41,7 @@ impl Store {
     pub fn create_with_data(
         path: impl AsRef<Path>,
         data: Option<&Path>,
-        options: &Options,
+        options: &CreateOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let path = path.as_ref();
@@ -68,11 +68,8 @@ impl Store {
                 .checked_next_multiple_of(UNIT)
                 .unwrap_or(journal_size),
         )?;
-        let options = Options {
-            // Two places are used whole.
-            journal_size: None,
-            ..options.clone()
-        };
+        // Two places are used whole.
+        let options = options.clone().journal_size(None);
         let storages = [&journal, &data].map(|new| Arc::clone(&new.storage));
         let [first, second] = storages;
         let store = Self::create_on(first, Some(second), &options, progress)?;
@@ -88,7 +85,7 @@ impl Store {
 
     /// Opens the store in a file or on a device; after a crash, recovers it. `Locked` if it is open anywhere, `Mismatch` if it
     /// is not an object store of a known version.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         Self::open_with_data(path, None, options)
     }
 
@@ -97,7 +94,7 @@ impl Store {
     pub fn open_with_data(
         path: impl AsRef<Path>,
         data: Option<&Path>,
-        options: &Options,
+        options: &OpenOptions,
     ) -> Result<Self> {
         let (journal, data) = alone(path.as_ref(), data)?;
         Self::open_on(journal, data, options)
@@ -135,7 +132,7 @@ struct New {
 
 impl New {
     /// A new file without a name, or a device that may be used.
-    fn at(path: &Path, options: &Options) -> Result<Self> {
+    fn at(path: &Path, options: &CreateOptions) -> Result<Self> {
         let is_file = !is_device(path);
         let file = if is_file {
             File::create_nameless(path)?
@@ -191,12 +188,8 @@ mod tests {
     use super::*;
     use crate::object::{ObjectId, StoreReader};
 
-    fn options() -> Options {
-        Options {
-            capacity: 8 << 20,
-            background: false,
-            ..Options::default()
-        }
+    fn options() -> CreateOptions {
+        CreateOptions::new().capacity(8 << 20).background(false)
     }
 
     fn quiet() -> impl FnMut(u64, u64) {
@@ -207,10 +200,7 @@ mod tests {
     fn a_store_on_two_files_is_made_opened_looked_at_and_repaired_by_their_paths() {
         let folder = tempfile::tempdir().unwrap();
         let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
-        let filled = Options {
-            fill: true,
-            ..options()
-        };
+        let filled = options().fill(true);
         let mut given = (0, 0);
         let store = Store::create_with_data(&journal, Some(&data), &filled, &mut |done, all| {
             given = (done, all);
@@ -222,7 +212,7 @@ mod tests {
         assert_eq!([size(&journal), size(&data)], [4 << 20, 8 << 20]);
         store.put(ObjectId(1), &vec![7; 100_000]).unwrap();
         store.close().unwrap();
-        let store = Store::open_with_data(&journal, Some(&data), &options()).unwrap();
+        let store = Store::open_with_data(&journal, Some(&data), &options().opening).unwrap();
         assert_eq!(store.head(ObjectId(1)).unwrap(), Some(100_000));
         store.close().unwrap();
         let reader = StoreReader::open(&journal, Some(&data)).unwrap();
@@ -232,15 +222,12 @@ mod tests {
         assert_eq!((repaired.objects, repaired.damaged), (1, 0));
         for (path, other) in [(&journal, None), (&data, None), (&data, Some(&journal))] {
             let other = other.map(std::path::PathBuf::as_path);
-            let refused = Store::open_with_data(path, other, &options()).unwrap_err();
+            let refused = Store::open_with_data(path, other, &options().opening).unwrap_err();
             assert_eq!(refused.kind(), Kind::Mismatch, "{refused}");
         }
         // A journal of a size of its own.
         let [journal, data] = ["one", "other"].map(|name| folder.path().join(name));
-        let given = Options {
-            journal_size: Some(1 << 20),
-            ..options()
-        };
+        let given = options().journal_size(1 << 20);
         let store = Store::create_with_data(&journal, Some(&data), &given, &mut quiet());
         drop(store.unwrap());
         assert_eq!([size(&journal), size(&data)], [1 << 20, 8 << 20]);
@@ -252,10 +239,7 @@ mod tests {
         let [journal, data, other] =
             ["journal", "data", "other"].map(|name| folder.path().join(name));
         std::fs::write(&other, "somebody's own").unwrap();
-        let small = Options {
-            capacity: 20 << 10,
-            ..options()
-        };
+        let small = options().capacity(20 << 10);
         for (journal, data, options, words) in [
             (&other, None, options(), "already a file of that name"),
             (
@@ -288,17 +272,14 @@ mod tests {
     fn sizes_need_not_be_whole_units_and_a_lost_label_is_not_called_a_blank_place() {
         let folder = tempfile::tempdir().unwrap();
         let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
-        let odd = Options {
-            journal_size: Some(300_001),
-            ..options()
-        };
+        let odd = options().journal_size(300_001);
         let store = Store::create_with_data(&journal, Some(&data), &odd, &mut quiet()).unwrap();
         store.put(ObjectId(1), &[7; 5000]).unwrap();
         assert_eq!(store.grow(Some((12 << 20) + 5)).unwrap(), (12 << 20) - 8192);
         store.close().unwrap();
         let sound = std::fs::read(&data).unwrap();
         std::fs::write(&data, [&[0; 8192], &sound[8192..]].concat()).unwrap();
-        let open = || Store::open_with_data(&journal, Some(&data), &odd);
+        let open = || Store::open_with_data(&journal, Some(&data), &odd.opening);
         let said = open().unwrap_err().to_string();
         assert!(said.ends_with("its label is lost: run `azekura object repair` with --data"));
         Store::repair_with_data(&journal, Some(&data), &mut quiet()).unwrap();
@@ -310,12 +291,10 @@ mod tests {
     fn a_store_is_not_made_larger_than_its_journal_tells_nor_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
-        let small = Options {
-            journal_size: Some(144 << 10),
-            group_size: Some(4096),
-            capacity: 256 << 10,
-            ..options()
-        };
+        let small = options()
+            .journal_size(144 << 10)
+            .group_size(4096)
+            .capacity(256 << 10);
         let store = Store::create(&path, &small).unwrap();
         let refused = store.grow(Some(16 << 20)).unwrap_err();
         assert!(refused.to_string().contains("too small for so many groups"));

@@ -31,11 +31,11 @@ impl Store {
     /// [`len_max`](Self::len_max), `Full` if there is no memory.
     ///
     /// ```
-    /// use azekura::object::{ObjectId, Options, Store};
+    /// use azekura::object::{CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// let mut file = &b"what a file or a socket gives"[..];
     /// let mut draft = store.draft(file.len() as u64)?;
     /// draft.fill_from(&mut file)?;
@@ -194,13 +194,10 @@ impl Drop for Draft {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
-    use crate::object::Options;
+    use crate::object::CreateOptions;
 
     fn store() -> Store {
-        let options = Options {
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new().background(false);
         let memory = Memory::from_bytes(&vec![0; 16 << 20], 16 << 20).unwrap();
         Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap()
     }

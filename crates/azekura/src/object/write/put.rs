@@ -82,11 +82,11 @@ impl Store {
     /// `Full` if no free space is that long: the old object stays.
     ///
     /// ```
-    /// use azekura::object::{ObjectId, Options, Store};
+    /// use azekura::object::{CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// let first = store.put(ObjectId(0x2a), b"a cat, in many bytes")?;
     /// let second = store.put(ObjectId(0x2a), b"a dog")?;
     /// assert!(!first.replaced && second.replaced && first.sequence < second.sequence);
@@ -160,11 +160,11 @@ impl Store {
     /// than [`remove`](Self::remove), of the object's first chunk.
     ///
     /// ```
-    /// use azekura::object::{ObjectId, Options, Store};
+    /// use azekura::object::{CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// store.put(ObjectId(0x2a), b"a cat")?;
     /// if let Some((_cat, sequence)) = store.get_with_sequence(ObjectId(0x2a))? {
     ///     store.put(ObjectId(0x2a), b"a dog")?;
@@ -216,11 +216,11 @@ impl Store {
     /// `changes`.
     ///
     /// ```
-    /// use azekura::object::{Change, ObjectId, Options, Store};
+    /// use azekura::object::{Change, CreateOptions, ObjectId, Store};
     ///
     /// # fn main() -> azekura::Result<()> {
     /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
-    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// # let store = Store::create_on(memory, None, &CreateOptions::default(), &mut |_, _| ())?;
     /// store.put(ObjectId(1), b"a draft")?;
     /// store.apply(&[
     ///     Change::Put(ObjectId(2), b"the text"),

@@ -434,20 +434,18 @@ mod tests {
     use super::*;
     use crate::io::Storage as _;
     use crate::io::memory::Memory;
-    use crate::object::{Options, Store};
+    use crate::object::{CreateOptions, Store};
 
     /// Free room is in pieces that are too short, and a snapshot pins what a sync would free: the object stays in the journal.
     #[test]
     fn a_pack_that_finds_no_room_syncs_once_and_leaves_its_objects_in_the_journal() {
         const SMALL: usize = 39_000;
-        let options = Options {
-            capacity: 3 << 20,
-            journal_size: Some(1 << 20),
-            group_size: Some(256 << 10),
-            small_max: SMALL as u64,
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new()
+            .capacity(3 << 20)
+            .journal_size(1 << 20)
+            .group_size(256 << 10)
+            .small_max(SMALL as u64)
+            .background(false);
         let memory = Memory::new(8 << 20).unwrap();
         memory.resize(options.capacity).unwrap();
         let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();

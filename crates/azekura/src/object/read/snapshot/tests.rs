@@ -16,7 +16,7 @@ use super::*;
 use crate::io::memory::Memory;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
-use crate::object::{Change, Options};
+use crate::object::{Change, CreateOptions};
 use crate::testkit::suite::{share, tried_in_rounds};
 use crate::testkit::{Random, round_seed};
 
@@ -30,18 +30,16 @@ fn value(version: u64, len: usize) -> Vec<u8> {
     Random::new(version).bytes(len)
 }
 
-fn options(journal: u64, data: u64) -> Options {
-    Options {
-        capacity: journal + data,
-        journal_size: Some(journal),
-        group_size: Some(256 << 10),
-        background: false,
-        ..Options::default()
-    }
+fn options(journal: u64, data: u64) -> CreateOptions {
+    CreateOptions::new()
+        .capacity(journal + data)
+        .journal_size(journal)
+        .group_size(256 << 10)
+        .background(false)
 }
 
 /// A store in memory.
-fn store(options: &Options) -> Store {
+fn store(options: &CreateOptions) -> Store {
     let memory = Memory::new(64 << 20).unwrap();
     memory.resize(options.capacity).unwrap();
     Store::create_on(memory, None, options, &mut |_, _| ()).unwrap()
@@ -362,10 +360,7 @@ fn what_is_left_keeps_its_room_until_the_snapshot_is_dropped() {
 
 #[test]
 fn objects_that_move_in_pieces_stay_too() {
-    let store = store(&Options {
-        group_size: Some(8 << 20),
-        ..options(256 << 10, 24 << 20)
-    });
+    let store = store(&options(256 << 10, 24 << 20).group_size(8 << 20));
     let long = |version| value(version, 3_000_000);
     store.put(id(0), &long(0)).unwrap();
     let snapshot = store.snapshot().unwrap();
@@ -472,7 +467,7 @@ fn it_may_be_read_when_the_store_is_closed_and_keeps_others_out() {
     }
     store.remove_range(id(30)..).unwrap();
     store.close().unwrap();
-    let refused = Store::open(&path, &options).unwrap_err();
+    let refused = Store::open(&path, &options.opening).unwrap_err();
     assert_eq!(refused.kind(), Kind::Locked);
     let all = std::thread::spawn(move || {
         let all: Vec<_> = snapshot.values(..).collect();
@@ -485,7 +480,7 @@ fn it_may_be_read_when_the_store_is_closed_and_keeps_others_out() {
         let wanted = value(n, 200 * n as usize);
         assert_eq!(object.unwrap(), (id(n), wanted.into()));
     }
-    let store = Store::open(&path, &options).unwrap();
+    let store = Store::open(&path, &options.opening).unwrap();
     assert_eq!(store.count(), 30);
     for n in 0..30 {
         assert_eq!(store.get(id(n)).unwrap(), Some(value(100 + n, 5000).into()));
@@ -516,7 +511,7 @@ fn a_death_while_one_lives_loses_neither_objects_nor_room() {
     let died = disk.kill_state(disk.events());
     drop(snapshot);
     let storage = died.directory().open(Path::new(NAME), Access::Write);
-    let store = Store::open_on(storage.unwrap(), None, &options).unwrap();
+    let store = Store::open_on(storage.unwrap(), None, &options.opening).unwrap();
     for n in 0..60 {
         let wanted = value(100 + n, 400 * (n % 9) as usize);
         assert_eq!(store.get(id(n)).unwrap(), Some(wanted.into()));
@@ -592,7 +587,7 @@ fn a_store_that_was_just_opened_is_read_once() {
     }
     store.close().unwrap();
     let storage = directory.open(Path::new(NAME), Access::Write).unwrap();
-    let store = Store::open_on(storage, None, &options).unwrap();
+    let store = Store::open_on(storage, None, &options.opening).unwrap();
     for is_cold in [true, false] {
         let reads = disk.faults().count(Operation::Read);
         let snapshot = store.snapshot().unwrap();

@@ -131,7 +131,7 @@ fn history(
 /// Whether each group is as an end after `at` events may leave it; if not, what is wrong.
 fn verify(
     disk: &SimDisk,
-    options: &StoreOptions,
+    options: &CreateOptions,
     history: &[Sent],
     at: usize,
 ) -> std::result::Result<(), String> {
@@ -333,10 +333,7 @@ fn removals_alone_and_checkpoints_are_made_while_all_that_may_fly_hangs() {
     });
     let storage = Gated::new(below);
     let data: Arc<dyn Storage> = Arc::clone(&storage) as _;
-    let options = StoreOptions {
-        journal_size: None,
-        ..store_options(8 << 20)
-    };
+    let options = store_options(8 << 20).journal_size(None);
     let store = Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap();
     let served = Served::start(Arc::new(store), &threads(2)).unwrap();
     served.apply(puts(0, 4, 1, 9000)).wait().unwrap();
@@ -406,8 +403,7 @@ fn of_those_who_compare_each_wins_once() {
     // Long ones; small ones, which checkpoints move meanwhile.
     for len in [5000, 500] {
         let folder = tempfile::tempdir().unwrap();
-        let mut options = store_options(16 << 20);
-        options.background = true;
+        let options = store_options(16 << 20).background(true);
         let file = File::create(folder.path().join(NAME)).unwrap();
         file.resize(options.capacity).unwrap();
         let storage = Uneven::over(Arc::new(file), round_seed());

@@ -23,7 +23,7 @@ const MOMENTS: usize = 30;
 /// A store and what is put into it.
 #[derive(Clone, Debug)]
 struct Shape {
-    options: StoreOptions,
+    options: CreateOptions,
     ids: u64,
     /// Of the objects one in so many is `small` bytes long or shorter.
     small_one_in: u64,
@@ -170,7 +170,7 @@ fn ends(
     let disk = SimDisk::new(seed);
     create_on(&disk, &shape.options);
     let storage = disk.directory().open(Path::new(NAME), Access::Write);
-    let store = Store::open_on(below(storage.unwrap()), None, &shape.options).unwrap();
+    let store = Store::open_on(below(storage.unwrap()), None, &shape.options.opening).unwrap();
     let opened = disk.events();
     let served = Served::start(Arc::new(store), &threads(16)).unwrap();
     let history = history(&disk, &served, shape, seed, asked);

@@ -25,7 +25,7 @@ use crate::io::flight::Means;
 use crate::io::memory::Memory;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
-use crate::object::{ObjectId, Options as StoreOptions, Store};
+use crate::object::{CreateOptions, ObjectId, Store};
 use crate::queue::{Deadline, Remedy, Signs};
 use crate::testkit::{Random, round_seed};
 use gated::Gated;
@@ -40,14 +40,12 @@ fn value(version: u64, len: usize) -> Vec<u8> {
     Random::new(version).bytes(len)
 }
 
-fn store_options(capacity: u64) -> StoreOptions {
-    StoreOptions {
-        capacity,
-        journal_size: Some(256 << 10),
-        group_size: Some(128 << 10),
-        background: false,
-        ..StoreOptions::default()
-    }
+fn store_options(capacity: u64) -> CreateOptions {
+    CreateOptions::new()
+        .capacity(capacity)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .background(false)
 }
 
 fn threads(depth: usize) -> Options {
@@ -58,14 +56,14 @@ fn threads(depth: usize) -> Options {
     }
 }
 
-fn create_on(disk: &SimDisk, options: &StoreOptions) -> Arc<Store> {
+fn create_on(disk: &SimDisk, options: &CreateOptions) -> Arc<Store> {
     let directory = disk.directory();
     Arc::new(Store::create_in(&directory, Path::new(NAME), options, &mut |_, _| {}).unwrap())
 }
 
-fn open_on(disk: &SimDisk, options: &StoreOptions) -> Store {
+fn open_on(disk: &SimDisk, options: &CreateOptions) -> Store {
     let storage = disk.directory().open(Path::new(NAME), Access::Write);
-    Store::open_on(storage.unwrap(), None, options).unwrap()
+    Store::open_on(storage.unwrap(), None, &options.opening).unwrap()
 }
 
 /// A store in a file whose writes and syncs can be held up.
@@ -379,10 +377,7 @@ fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     });
     let storage = Gated::new(below);
     let data: Arc<dyn Storage> = Arc::clone(&storage) as _;
-    let options = StoreOptions {
-        journal_size: None,
-        ..store_options(8 << 20)
-    };
+    let options = store_options(8 << 20).journal_size(None);
     let store = Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap();
     let served = Served::start(Arc::new(store), &threads(2)).unwrap();
     for n in 0..4 {
@@ -592,8 +587,7 @@ fn futures_need_no_runtime() {
 #[test]
 fn many_threads_wait_and_call_the_store_besides() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = store_options(32 << 20);
-    options.background = true;
+    let options = store_options(32 << 20).background(true);
     let store = Store::create(folder.path().join(NAME), &options).unwrap();
     let served = Served::start(Arc::new(store), &Options::default()).unwrap();
     std::thread::scope(|scope| {

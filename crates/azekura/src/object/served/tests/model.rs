@@ -193,10 +193,10 @@ fn what_is_served_answers_like_a_map() {
         let disk = SimDisk::new(seed);
         let mut options = store_options(16 << 20);
         if round % 3 == 1 {
-            options.small_max = 0;
+            options.opening.small_max = 0;
         }
         if round % 3 == 2 {
-            options.sync_every = Some(7);
+            options.opening.sync_every = Some(7);
         }
         let store = create_on(&disk, &options);
         let depth = [16, 1, 5][round as usize % 3];
@@ -211,8 +211,7 @@ fn what_is_served_answers_like_a_map() {
 #[test]
 fn what_is_served_from_a_file_answers_like_a_map() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = store_options(64 << 20);
-    options.background = true;
+    let options = store_options(64 << 20).background(true);
     let store = Store::create(folder.path().join(NAME), &options).unwrap();
     let served = Served::start(Arc::new(store), &Options::default()).unwrap();
     compare(&served, round_seed(), 3000);

@@ -31,7 +31,7 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
     assert!(root.leaves.len() > 1 && first > ObjectId(0));
     let at = image.unwrap().extent.offset;
     storage.write_at(at, &[0x5a; 24]).unwrap();
-    let store = Store::open_on(storage, None, &options).unwrap();
+    let store = Store::open_on(storage, None, &options.opening).unwrap();
     let free = store.free();
     let reserved = store.core.reserve_extent(ObjectId(0), 9000).unwrap();
     let reserved = Reservation {
@@ -47,7 +47,7 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
     assert!(store.core.allocator.lock().puts().is_empty());
     // A death: the extent is there, whole.
     let killed = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
-    let after = Store::open_on(killed, None, &options).unwrap();
+    let after = Store::open_on(killed, None, &options.opening).unwrap();
     assert!(!after.is_read_only(), "{:?}", after.damage());
     assert_eq!(after.head(ObjectId(0)).unwrap(), Some(5000));
     assert_eq!(after.count(), 60);
