@@ -15,14 +15,14 @@ use azekura::log::Segment;
 use azekura::log::manifest::Extent;
 use azekura::record::hash::image;
 use azekura::record::hash::layout::{ENGINE, Image, Root, Super, image_seed};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::Random;
 
 /// Inputs to begin with, of a file that the engine writes: its part of the superblock, the root of the checkpoint, and an
 /// image of a part of the index after its count.
 pub fn seeds() -> Vec<Vec<u8>> {
     let memory = Memory::new(1 << 22).expect("memory");
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(1 << 22);

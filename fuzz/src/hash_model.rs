@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use azekura::engine::{Persistent, Reader};
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::{Generator, Model, Op, Random};
 
 const LIMIT: u64 = 1 << 26;
@@ -33,7 +33,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(LIMIT);
@@ -49,13 +49,14 @@ pub fn check(bytes: &[u8]) {
         match generator.random().below(24) {
             0 => {
                 db.close().expect("a close");
-                db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("a reopen");
+                db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options.opening)
+                    .expect("a reopen");
                 compare(&db, &mut model);
             }
             1 => {
                 // As after a kill: what the file holds at this moment is all there is.
                 let left = Memory::from_bytes(&memory.to_vec(), LIMIT).expect("memory");
-                let found = HashDb::open_on(left, &options).expect("an open after a kill");
+                let found = HashDb::open_on(left, &options.opening).expect("an open after a kill");
                 compare(&found, &mut model);
             }
             2 => db.checkpoint().expect("a checkpoint"),

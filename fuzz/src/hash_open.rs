@@ -16,7 +16,7 @@ use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::record::hash::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::record::hash::{
-    Compression, HashDb, HashReader, Options, RepairReport, repair_storage,
+    Compression, CreateOptions, HashDb, HashReader, RepairReport, repair_storage,
 };
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
@@ -25,8 +25,8 @@ use azekura::{Engine, Kind};
 const LIMIT: u64 = 1 << 22;
 const KEYS: u32 = 40;
 
-fn options(compression: Compression) -> Options {
-    Options::new()
+fn options(compression: Compression) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .compression(compression)
         .background(false)
@@ -223,7 +223,7 @@ pub fn check(bytes: &[u8]) {
         judge(&reader);
     }
     repair(&storage, &damaged);
-    let Ok(db) = HashDb::open_on(storage, &options(Compression::None)) else {
+    let Ok(db) = HashDb::open_on(storage, &options(Compression::None).opening) else {
         return;
     };
     judge(&db);

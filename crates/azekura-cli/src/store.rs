@@ -13,7 +13,7 @@ use std::path::Path;
 
 use azekura::engine::Bookmark;
 use azekura::error::Result;
-use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::record::hash::{Compression, CreateOptions, HashDb, OpenOptions};
 use azekura::{Affects, Durability, Edit, Engine, Error, Kind, Reader};
 use azekura_wire::{durability, parse_size};
 
@@ -41,11 +41,10 @@ pub(crate) struct Room {
 
 impl Room {
     /// The defaults but for the capacity.
-    pub(crate) fn options(self) -> Options {
-        let usual = Options::default();
-        usual
-            .clone()
-            .capacity(self.capacity.unwrap_or(usual.capacity))
+    pub(crate) fn options(self) -> OpenOptions {
+        let usual = OpenOptions::new();
+        let capacity = self.capacity.unwrap_or(usual.capacity);
+        usual.capacity(capacity)
     }
 }
 
@@ -69,12 +68,12 @@ pub(crate) struct Lasting {
 impl Writing {
     /// Opens an existing store for reading and writing.
     pub(crate) fn open(self, file: &Path) -> Result<Box<dyn Engine>> {
-        azekura::open::open_to_grow(file, self.options().capacity)
+        azekura::open::open_to_grow(file, self.room.options().capacity)
     }
 
-    /// The options of a new or an existing file.
-    pub(crate) fn options(self) -> Options {
-        self.room.options()
+    /// The options of a new file.
+    pub(crate) fn options(self) -> CreateOptions {
+        CreateOptions::new().opening(self.room.options())
     }
 
     /// Makes what was written as durable as requested.
@@ -105,11 +104,10 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// `options` with the requested values in their place.
-    pub(crate) fn over(self, options: &Options) -> Options {
+    pub(crate) fn over(self, mut options: CreateOptions) -> CreateOptions {
+        options.compression = self.compression.unwrap_or(options.compression);
+        options.segment_size = self.segment_size.unwrap_or(options.segment_size);
         options
-            .clone()
-            .compression(self.compression.unwrap_or(options.compression))
-            .segment_size(self.segment_size.unwrap_or(options.segment_size))
     }
 }
 

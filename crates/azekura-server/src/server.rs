@@ -115,12 +115,12 @@ impl Server {
                 let path = config.store().unwrap_or_default();
                 let millis = u64::from(config.sync_interval_ms);
                 let interval = (millis > 0).then(|| Duration::from_millis(millis));
-                let usual = hash::Options::default();
+                let usual = hash::CreateOptions::new();
                 let options = usual
                     .clone()
                     .syncs_often(config.durability == Survives::Power || interval.is_some())
                     .sync_interval(interval)
-                    .capacity(config.capacity.unwrap_or(usual.capacity));
+                    .capacity(config.capacity.unwrap_or(usual.opening.capacity));
                 let db = HashDb::open_or_create(&path, &options)
                     .map_err(|error| too_small(in_use(error, &path), &path, config))?;
                 warn_of_damage(&db);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory as _};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb, OpenOptions};
 use azekura::record::memory::tiny::TinyDb;
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
@@ -99,9 +99,9 @@ impl Population {
 struct Shape {
     population: Population,
     /// Of the file that is made.
-    options: Options,
+    options: CreateOptions,
     /// Of its opening after the end.
-    again: Options,
+    again: OpenOptions,
 }
 
 fn request(random: &mut Random, population: &Population, asks: bool) -> String {
@@ -258,8 +258,8 @@ fn expected(wakes: &[Wake]) -> Expected {
 }
 
 /// Of the runs of the planted bugs.
-fn options() -> Options {
-    Options::new()
+fn options() -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .durability(Durability::Process)
@@ -421,7 +421,7 @@ fn run(config: &Config, population: Population, is_drawn: bool, power: bool, bug
     let mut shape = Shape {
         population,
         options: options(),
-        again: options(),
+        again: options().opening,
     };
     if is_drawn {
         let mut random = Random::new(!config.seed);

@@ -4,7 +4,8 @@
 //! that is bytes. An engine of [`record`](crate::record) is for programs that choose one, or are generic over them; a `Db` lends
 //! its engine ([`Db::engine`]).
 //!
-//! Options of creating a file, which stay with it, and of an opening, which do not, are two builders: [`Create`] and [`Open`].
+//! Options of creating a file, which stay with it, and of an opening, which do not, are those of the engine: [`CreateOptions`] and
+//! [`OpenOptions`].
 //!
 //! It adds nothing to what the engine promises.
 
@@ -13,7 +14,7 @@ use std::path::Path;
 use crate::damage::Damage;
 use crate::engine::{Bookmark, CheckReport, Durability, Edit, Engine, Persistent, Reader, Stats};
 use crate::error::{Error, Result};
-use crate::record::hash::{Compression, HashDb, Options, Retention};
+use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -21,116 +22,18 @@ const BATCH: usize = 256;
 /// Bytes of keys and values after which it takes no more at once.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How a store is opened; no property of its file. All fields have the defaults of [`Options`].
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Open(Options);
-
-/// How a file is made: what stays with it, and how it is opened the first time.
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Create(Options);
-
-impl Open {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// What an acknowledged change survives without a further call. `Process`.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.0.durability = durability;
-        self
-    }
-
-    /// Syncs everything this often, in the background.
-    pub fn sync_interval(mut self, interval: std::time::Duration) -> Self {
-        self.0.sync_interval = Some(interval);
-        self
-    }
-
-    /// How large the file may become, in bytes. 1 TiB.
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.0.capacity = bytes;
-        self
-    }
-
-    /// How many times the live bytes the file's log may take: 1.1 to 1000. 1.6.
-    pub fn space_ratio(mut self, ratio: f64) -> Self {
-        self.0.space_ratio = ratio;
-        self
-    }
-
-    /// Whether checkpoints and cleaning are done in the background. True; else writers do them.
-    pub fn background(mut self, background: bool) -> Self {
-        self.0.background = background;
-        self
-    }
-
-    /// Whether records of a damaged file are read of which a newer version may be lost. False.
-    pub fn reads_doubtful(mut self, reads: bool) -> Self {
-        self.0.reads_doubtful = reads;
-        self
-    }
-
-    /// Keeps the log for followers that are still to come.
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.0.retention = Some(retention);
-        self
-    }
-
-    /// Opens the store at `path`. Errors as for [`open`](fn@crate::open); `Invalid` for an option out of range.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
-        HashDb::open(path, &self.0).map(Db)
-    }
-}
-
-impl Create {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How values are stored. As they are.
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.0.compression = compression;
-        self
-    }
-
-    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB. By default it follows from the capacity and the device.
-    pub fn segment_size(mut self, bytes: u64) -> Self {
-        self.0.segment_size = bytes;
-        self
-    }
-
-    /// How it is opened when it is made.
-    pub fn opened(mut self, open: &Open) -> Self {
-        self.0 = Options {
-            compression: self.0.compression,
-            segment_size: self.0.segment_size,
-            ..open.0.clone()
-        };
-        self
-    }
-
-    /// Makes the store. Errors as for [`create`](crate::create); `Invalid` for an option out of range.
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Db> {
-        HashDb::create(path, &self.0).map(Db)
-    }
-}
-
-/// Makes a store of records in a new file, with default options ([`Create`]), and opens it. Costs two syncs.
+/// Makes a store of records in a new file, with default options, and opens it. Costs two syncs.
 ///
 /// `Invalid` if there is something of that name; `Io` if the system refuses.
 pub fn create(path: impl AsRef<Path>) -> Result<Db> {
-    Create::new().create(path)
+    Db::create(path, &CreateOptions::new())
 }
 
-/// Opens a store of records for reading and writing, with default options ([`Open`]); after a crash it recovers.
+/// Opens a store of records for reading and writing, with default options; after a crash it recovers.
 ///
 /// `Mismatch` if the file is no store of records, or of a newer version; `Locked` if it is open for writing; `Io`.
 pub fn open(path: impl AsRef<Path>) -> Result<Db> {
-    Open::new().open(path)
+    Db::open(path, &OpenOptions::new())
 }
 
 /// An open store of records. See the module's text; what it promises is stated at [`HashDb`].
@@ -157,6 +60,19 @@ fn records<K: AsRef<[u8]>, V: AsRef<[u8]>>(all: &[(K, V)]) -> Vec<(&[u8], &[u8])
     all.iter()
         .map(|(key, value)| (key.as_ref(), value.as_ref()))
         .collect()
+}
+
+/// Making and opening.
+impl Db {
+    /// As [`create`](crate::create), with options. `Invalid` also for one that is out of range.
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
+        HashDb::create(path, options).map(Self)
+    }
+
+    /// As [`open`](fn@crate::open), with options. `Invalid` for one that is out of range.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        HashDb::open(path, options).map(Self)
+    }
 }
 
 /// Reading.

@@ -92,7 +92,8 @@ pub mod verbs;
 mod worker;
 
 pub use damage::{Affects, Damage};
-pub use db::{Create, Db, Iter, Open, create, open};
+pub use db::{Db, Iter, create, open};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};
+pub use record::hash::{CreateOptions, OpenOptions};
 pub use verbs::Verbs;

@@ -7,21 +7,18 @@ use std::path::Path;
 
 use crate::engine::{Engine, Reader};
 use crate::error::Result;
-use crate::record::hash::{HashDb, HashReader, Options};
+use crate::record::hash::{HashDb, HashReader, OpenOptions};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
 /// `Mismatch` if it is no azekura file or of a newer version, `Locked` if it is open for writing.
 pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
-    open_to_grow(path, Options::default().capacity)
+    open_to_grow(path, OpenOptions::new().capacity)
 }
 
 /// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
 pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
-    let options = Options {
-        capacity,
-        ..Options::default()
-    };
+    let options = OpenOptions::new().capacity(capacity);
     Ok(Box::new(HashDb::open(path, &options)?))
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::Random;
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::{Edit, Engine as _, Kind, Reader as _};
@@ -42,8 +42,8 @@ impl Drawn {
         }
     }
 
-    fn options(&self, capacity: u64) -> Options {
-        Options::new()
+    fn options(&self, capacity: u64) -> CreateOptions {
+        CreateOptions::new()
             .segment_size(self.segment_size)
             .background(self.background)
             .capacity(capacity)
@@ -87,7 +87,7 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
         let mut refused = 0;
         for opening in 0..3 {
             let what = format!("seed {seed}, opening {opening}, {drawn:?}");
-            let db = HashDb::open_on(storage(), &options).expect(&what);
+            let db = HashDb::open_on(storage(), &options.opening).expect(&what);
             while match db.put(&next.to_le_bytes(), &vec![2; drawn.len]) {
                 Ok(()) => true,
                 Err(error) => {
@@ -117,13 +117,13 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
             sizes.push(memory.size().expect("a size"));
         }
         // What a full store keeps free, of records of any length.
-        let most = options.capacity.max(size) / 4 * 7 + 2 * least;
+        let most = options.opening.capacity.max(size) / 4 * 7 + 2 * least;
         assert!(
             sizes.iter().all(|size| *size <= most),
             "at most {most}, {sizes:?}: {drawn:?}"
         );
         // Removals, one by one and as one change.
-        let db = HashDb::open_on(storage(), &options).expect("it opens");
+        let db = HashDb::open_on(storage(), &options.opening).expect("it opens");
         let (half, rest) = keys.split_at(keys.len() / 2);
         for key in half {
             assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
@@ -156,11 +156,11 @@ fn a_store_that_was_filled_since_its_checkpoint_takes_equal_values() {
     for shift in 12..16 {
         for first in [0, 100, 300, 768, 1500] {
             let segment_size = 1 << shift;
-            let options = Options::new()
+            let options = CreateOptions::new()
                 .segment_size(segment_size)
                 .background(false)
                 .capacity(HashDb::least_capacity(segment_size));
-            let memory = Memory::new(options.capacity).expect("memory");
+            let memory = Memory::new(options.opening.capacity).expect("memory");
             let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
             let db = HashDb::create_on(storage(), &options).expect("a new store");
             let put = |db: &HashDb, key: u32, value: u64| {
@@ -171,7 +171,7 @@ fn a_store_that_was_filled_since_its_checkpoint_takes_equal_values() {
             if !fits {
                 continue;
             }
-            let db = HashDb::open_on(storage(), &options).expect("it opens");
+            let db = HashDb::open_on(storage(), &options.opening).expect("it opens");
             let mut keys = first;
             while put(&db, keys, 1).is_ok() {
                 keys += 1;
@@ -195,7 +195,11 @@ fn too_small_a_capacity_is_refused_with_the_least_one() {
         let least = HashDb::least_capacity(segment_size);
         let memory = Memory::new(1 << 26).expect("memory");
         let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
-        let options = |capacity| Options::new().segment_size(segment_size).capacity(capacity);
+        let options = |capacity| {
+            CreateOptions::new()
+                .segment_size(segment_size)
+                .capacity(capacity)
+        };
         let told = format!("expected {least} bytes or more");
         for capacity in [0, 1, 4096, least - 4096] {
             let error = HashDb::create_on(storage(), &options(capacity)).err();
@@ -207,12 +211,12 @@ fn too_small_a_capacity_is_refused_with_the_least_one() {
             .close()
             .expect("it is closed");
         for capacity in [0, 1, 4096, least - 4096] {
-            let error = HashDb::open_on(storage(), &options(capacity)).err();
+            let error = HashDb::open_on(storage(), &options(capacity).opening).err();
             let error = error.expect("it is refused");
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains(&told), "{error}");
         }
-        let db = HashDb::open_on(storage(), &options(least)).expect("it opens");
+        let db = HashDb::open_on(storage(), &options(least).opening).expect("it opens");
         db.put(b"key", b"value").expect("it has room");
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::engine::{Bookmark, Damaged, Durability, Edit, Powered, Promise, Stats, Visit};
 use azekura::io::memory::Memory;
-use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::hash::{Compression, CreateOptions, HashDb, HashReader, OpenOptions};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::configuration::{Within, hash_options};
@@ -28,8 +28,8 @@ use azekura::testkit::suite::{case, demand, share, tried_at_least};
 use azekura::testkit::{Effort, Random, conformance, round_seed, tried};
 use azekura::{Engine, Reader, Result};
 
-fn options(segment_size: u64, background: bool, compression: Compression) -> Options {
-    Options::new()
+fn options(segment_size: u64, background: bool, compression: Compression) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(segment_size)
         .background(background)
         .compression(compression)
@@ -40,7 +40,11 @@ fn options(segment_size: u64, background: bool, compression: Compression) -> Opt
 const COMPARED: u64 = 60_000;
 
 /// Runs the suite on stores in files of a folder of their own, as `wrap` makes an engine of each; returns what was compared.
-fn conform(effort: &Effort, options: &Options, wrap: fn(HashDb) -> Box<dyn Engine>) -> Report {
+fn conform(
+    effort: &Effort,
+    options: &CreateOptions,
+    wrap: fn(HashDb) -> Box<dyn Engine>,
+) -> Report {
     let folder = tempfile::tempdir().expect("a folder");
     let number = AtomicU64::new(0);
     let make = || {
@@ -50,7 +54,7 @@ fn conform(effort: &Effort, options: &Options, wrap: fn(HashDb) -> Box<dyn Engin
     let reopen = |engine: Box<dyn Engine>| {
         let file = engine.as_persistent().expect("a file").path().to_path_buf();
         drop(engine);
-        wrap(HashDb::open(file, options).expect("it opens again"))
+        wrap(HashDb::open(file, &options.opening).expect("it opens again"))
     };
     let report = conformance(&make, Some(&reopen), effort);
     report.unwrap_or_else(|failure| panic!("{options:?}: {failure}"))
@@ -66,7 +70,7 @@ fn by_its_methods(db: HashDb) -> Box<dyn Engine> {
 
 #[test]
 fn the_default_options_conform() {
-    let report = conform(&Effort::quick(), &Options::default(), as_it_is);
+    let report = conform(&Effort::quick(), &CreateOptions::default(), as_it_is);
     tried_at_least(
         report.total(),
         COMPARED,
@@ -76,7 +80,10 @@ fn the_default_options_conform() {
 
 #[test]
 fn the_methods_that_users_call_conform() {
-    for options in [options(4096, true, Compression::None), Options::default()] {
+    for options in [
+        options(4096, true, Compression::None),
+        CreateOptions::default(),
+    ] {
         let report = conform(&Effort::quick(), &options, by_its_methods);
         let what = format!("answers of inherent methods: {report}");
         tried_at_least(report.total(), COMPARED, &what);
@@ -325,7 +332,7 @@ const FOLLOWED: Within = Within {
     ..Within::file(1 << 20)
 };
 
-fn with_stable_keys(file: &Path, options: &Options) -> HashDb {
+fn with_stable_keys(file: &Path, options: &CreateOptions) -> HashDb {
     let db = HashDb::create(file, options).expect("a new file");
     for key in STABLE..STABLE + 100 {
         write(&db, key, 1).expect("a write");
@@ -350,7 +357,7 @@ fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
 }
 
 /// A reader of a file beside a writer in the process; how many writes were acknowledged, and how many reads were judged.
-fn read_beside_a_writer(seed: u64, options: &Options, writes: u64) -> (u64, u64) {
+fn read_beside_a_writer(seed: u64, options: &CreateOptions, writes: u64) -> (u64, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("read.azh");
     let db = with_stable_keys(&file, options);
@@ -512,7 +519,7 @@ fn a_reader_that_is_left_behind_finds_its_way() {
 }
 
 /// Reads by one handle, after each of so many rounds of writes; how many were judged.
-fn read_far_behind(seed: u64, options: &Options, rounds: u64) -> u64 {
+fn read_far_behind(seed: u64, options: &CreateOptions, rounds: u64) -> u64 {
     let memory = Memory::new(1 << 26).expect("memory");
     let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, options).expect("a new store");
     let mut versions = HashMap::new();
@@ -686,7 +693,7 @@ fn a_readers_copy_is_of_one_moment_whoever_reads_beside_it() {
                     break;
                 }
             }
-            let copied = match HashDb::open(&target, &Options::default()) {
+            let copied = match HashDb::open(&target, &OpenOptions::default()) {
                 Ok(copied) => copied,
                 Err(error) => {
                     torn = Some(format!("copy {copy} does not open: {error}"));

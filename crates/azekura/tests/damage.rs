@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{Compression, HashDb, HashReader, Options, RepairReport, repair};
+use azekura::record::hash::{
+    Compression, CreateOptions, HashDb, HashReader, OpenOptions, RepairReport, repair,
+};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::damage::{Effort, Image, Mutation, Verdict, fuzz, read_all};
 use azekura::testkit::suite::{self, demand, share, third, tried_at_least};
@@ -25,8 +27,8 @@ use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader};
 
 const ROOM: u64 = 16 << 20;
 
-fn options(compression: Compression) -> Options {
-    Options::new()
+fn options(compression: Compression) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .compression(compression)
@@ -43,21 +45,23 @@ const WITHIN: Within = Within {
 };
 
 /// The options under which these bytes are opened: drawn from them.
-fn options_of(bytes: &[u8]) -> Options {
+fn options_of(bytes: &[u8]) -> CreateOptions {
     let some = bytes.iter().step_by(61);
     let seed = some.fold(bytes.len() as u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let options = hash_options(&mut Random::new(seed), &WITHIN);
     let least = HashDb::least_capacity(SEGMENT_SIZE_MAX);
-    options.clone().capacity(options.capacity.max(least))
+    options
+        .clone()
+        .capacity(options.opening.capacity.max(least))
 }
 
 /// A file being made, with what it holds and held.
 struct Maker {
     memory: Arc<Memory>,
     db: Option<HashDb>,
-    options: Options,
+    options: CreateOptions,
     image: Image,
     random: Random,
 }
@@ -67,7 +71,7 @@ impl Maker {
         Self::with(options(compression), seed)
     }
 
-    fn with(options: Options, seed: u64) -> Self {
+    fn with(options: CreateOptions, seed: u64) -> Self {
         let memory = Memory::new(ROOM).expect("memory");
         let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
         let mut image = Image::default();
@@ -154,7 +158,7 @@ impl Maker {
             .close()
             .expect("it closes");
         let storage = Arc::clone(&self.memory) as Arc<dyn Storage>;
-        self.db = Some(HashDb::open_on(storage, &self.options).expect("it opens again"));
+        self.db = Some(HashDb::open_on(storage, &self.options.opening).expect("it opens again"));
         self
     }
 
@@ -343,7 +347,7 @@ fn failed(verdict: &Verdict) -> bool {
 /// Opens for writing, reads, checks, writes.
 fn open_and_use(image: &Image, bytes: &[u8]) -> Verdict {
     let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
-    let db = match HashDb::open_on(memory, &options_of(bytes)) {
+    let db = match HashDb::open_on(memory, &options_of(bytes).opening) {
         Ok(db) => db,
         Err(error) => {
             assert!(
@@ -560,7 +564,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
                 continue;
             }
         };
-        let db = HashDb::open(&target, &Options::default()).expect("what was repaired opens");
+        let db = HashDb::open(&target, &OpenOptions::default()).expect("what was repaired opens");
         assert!(
             db.check(&mut |_, _| ()).expect("a check").is_sound(),
             "{what}"
@@ -626,7 +630,7 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
             // The durable mark, too: it would cover what was synced.
             bytes[8192..8192 + SEGMENT].fill(0);
             let (report, target) = repairs.repair(&bytes).expect(what);
-            let db = HashDb::open(&target, &Options::default()).expect(what);
+            let db = HashDb::open(&target, &OpenOptions::default()).expect(what);
             let mut wrong = 0;
             db.scan(None, &mut |key, value| {
                 let now = image.now.get(key).and_then(Option::as_deref);
@@ -714,7 +718,7 @@ fn a_repair_of_a_sound_file_brings_everything_over() {
             (0, 0),
             "image {number}: {report:?}"
         );
-        let db = HashDb::open(&target, &options(NONE)).expect("it opens");
+        let db = HashDb::open(&target, &options(NONE).opening).expect("it opens");
         let mut found = BTreeMap::new();
         db.scan(None, &mut |key, value| {
             found.insert(key.to_vec(), Some(value.to_vec()));

@@ -5,7 +5,7 @@
 
 use azekura::record::hash::Compression;
 use azekura::verbs::{Desired, Expected, Rekeyed, Search};
-use azekura::{Create, Db, Durability, Edit, Kind, Open};
+use azekura::{CreateOptions, Db, Durability, Edit, Kind, OpenOptions};
 
 fn with_db(test: impl FnOnce(&std::path::Path, Db)) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -122,23 +122,23 @@ fn a_store_is_made_once_and_opened_again_with_options() {
         db.close().unwrap();
         let again = azekura::create(path).err().map(|error| error.kind());
         assert_eq!(again, Some(Kind::Invalid), "nothing is written over");
-        let open = Open::new()
+        let opening = OpenOptions::new()
             .durability(Durability::Power)
             .capacity(1 << 30)
             .space_ratio(2.0)
             .background(false);
         for file in [path, &copy] {
-            let db = open.open(file).unwrap();
+            let db = Db::open(file, &opening).unwrap();
             assert_eq!(text(db.get("a").unwrap()).as_deref(), Some("1"));
         }
-        let refused = open.clone().space_ratio(0.5).open(path).err();
+        let refused = Db::open(path, &opening.clone().space_ratio(0.5)).err();
         assert_eq!(refused.map(|error| error.kind()), Some(Kind::Invalid));
         let made = path.with_extension("lz4");
-        let create = Create::new()
+        let options = CreateOptions::new()
             .compression(Compression::Lz4)
             .segment_size(64 << 10)
-            .opened(&open);
-        let db = create.create(&made).unwrap();
+            .opening(opening);
+        let db = Db::create(&made, &options).unwrap();
         db.put("text", "a".repeat(4000)).unwrap();
         let shown = db.engine().inspect();
         assert!(shown.contains(&("compression", "lz4".into())), "{shown:?}");

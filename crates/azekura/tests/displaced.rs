@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::tried_at_least;
 use azekura::{Edit, Engine, Kind, Persistent, Reader, Result};
 
-fn small() -> Options {
-    Options::new()
+fn small() -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(1 << 26)
@@ -65,7 +65,7 @@ fn a_displaced_store_refuses_every_change_until_its_file_is_back() {
         }
         db.put(b"last", b"4").unwrap();
         db.close().unwrap();
-        let db = HashDb::open(&path, &options).unwrap();
+        let db = HashDb::open(&path, &options.opening).unwrap();
         assert_eq!(
             (db.count(), db.get(b"last").unwrap().unwrap()),
             (1, b"4".to_vec())
@@ -121,7 +121,7 @@ fn what_is_acknowledged_while_the_file_moves_is_in_it() {
             .collect::<Vec<_>>()
     });
     db.close().unwrap();
-    let db = HashDb::open(&path, &small()).unwrap();
+    let db = HashDb::open(&path, &small().opening).unwrap();
     assert_eq!(db.count(), done.len() as u64);
     assert!(done.iter().all(|key| db.get(key).unwrap().is_some()));
     tried_at_least(

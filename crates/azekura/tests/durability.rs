@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::record::hash::{Compression, CreateOptions, HashDb, OpenOptions};
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::suite::{case, demand, third};
@@ -266,8 +266,8 @@ impl Directory for LyingDirectory {
     }
 }
 
-fn options() -> Options {
-    Options::new()
+fn options() -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(SimDisk::FILE_SIZE_MAX)
@@ -275,9 +275,9 @@ fn options() -> Options {
 
 /// A configuration, what is done under it, and what came of it.
 struct Case {
-    options: Options,
+    options: CreateOptions,
     /// Under which the store is opened after a crash.
-    next: Options,
+    next: OpenOptions,
     lens: Lens,
     steps: Vec<Step>,
     bug: Bug,
@@ -299,10 +299,10 @@ impl Case {
         let options = hash_options(&mut random, &within).durability(durability);
         let usual = *random.choose(&[12, 180, 180, 180, 1200]);
         // Of a small store so long that it becomes full.
-        let fills = options.capacity < 1 << 20 && random.one_in(2);
+        let fills = options.opening.capacity < 1 << 20 && random.one_in(2);
         let lens = Lens {
             usual: if fills {
-                2 * (options.capacity / KEYS) as usize
+                2 * (options.opening.capacity / KEYS) as usize
             } else {
                 usual
             },
@@ -323,9 +323,9 @@ impl Case {
         }
     }
 
-    fn new(options: Options, lens: Lens, bug: Bug) -> Self {
+    fn new(options: CreateOptions, lens: Lens, bug: Bug) -> Self {
         Self {
-            next: options.clone(),
+            next: options.opening.clone(),
             options,
             lens,
             steps: Vec::new(),
@@ -354,7 +354,7 @@ impl Case {
     }
 }
 
-fn open(disk: &SimDisk, options: &Options, bug: Bug) -> Result<HashDb> {
+fn open(disk: &SimDisk, options: &OpenOptions, bug: Bug) -> Result<HashDb> {
     HashDb::open_on(
         folder(disk, bug).open(Path::new(NAME), Access::Write)?,
         options,
@@ -427,7 +427,7 @@ fn work(disk: &SimDisk, ledger: &Ledger, case: &Case) {
             Step::Reopen => {
                 db.close().expect("it closes");
                 ledger.synced();
-                db = open(disk, options, bug).expect("it opens again");
+                db = open(disk, &options.opening, bug).expect("it opens again");
             }
             change => {
                 ledger.begin();
@@ -451,7 +451,7 @@ fn work(disk: &SimDisk, ledger: &Ledger, case: &Case) {
                 if bug != Bug::AcknowledgedEarly {
                     ledger.acknowledge();
                 }
-                if options.durability == Durability::Power {
+                if options.opening.durability == Durability::Power {
                     ledger.synced();
                 }
             }
@@ -706,6 +706,6 @@ fn every_planted_bug_is_seen() {
 
 #[test]
 fn a_file_that_is_not_there_is_no_store() {
-    let error = open(&SimDisk::new(1), &options(), Bug::None).err();
+    let error = open(&SimDisk::new(1), &options().opening, Bug::None).err();
     assert_eq!(error.map(|error| error.kind()), Some(Kind::Io));
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::record::hash::{HashDb, KEY_LEN_MAX, Options, VALUE_LEN_MAX};
+use azekura::record::hash::{CreateOptions, HashDb, KEY_LEN_MAX, OpenOptions, VALUE_LEN_MAX};
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, End, Ledger, fail_each};
 use azekura::testkit::suite::{case, demand, share, third, tried_at_least};
@@ -32,8 +32,8 @@ const NAME: &str = "faults.azh";
 /// Configurations tried for each fault, at least, in a full run.
 const CASES: u64 = 6;
 
-fn options() -> Options {
-    Options::new()
+fn options() -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(SimDisk::FILE_SIZE_MAX)
@@ -58,9 +58,9 @@ fn effect(now: &mut State, change: &Change) {
 /// A configuration, what is done under it, and what came of it.
 struct Case {
     seed: u64,
-    options: Options,
+    options: CreateOptions,
     /// Under which the store is opened afterwards.
-    next: Options,
+    next: OpenOptions,
     ops: u64,
     /// Values are shorter.
     len_max: usize,
@@ -74,7 +74,7 @@ impl Case {
         Self {
             seed: 0,
             options: options(),
-            next: options(),
+            next: options().opening,
             ops: 120,
             len_max: 2000,
             states: RefCell::default(),
@@ -171,13 +171,14 @@ fn work(disk: &SimDisk, ledger: &Ledger, case: &Case, poisons: bool, bug: Bug) {
             if bug == Bug::PoisonForgotten {
                 drop(db);
                 let storage = directory.open(name, Access::Write);
-                let again = storage.and_then(|storage| HashDb::open_on(storage, &case.options));
+                let again =
+                    storage.and_then(|storage| HashDb::open_on(storage, &case.options.opening));
                 return again.map_or((), |db| refuses_from_now_on(&db, &error, poisons));
             }
             refuses_from_now_on(&db, &error, poisons);
             return;
         }
-        if case.options.durability == Durability::Power {
+        if case.options.opening.durability == Durability::Power {
             ledger.synced();
         }
     }
@@ -387,7 +388,7 @@ fn a_full_storage_says_so_and_takes_writes_again_when_there_is_room() {
 }
 
 /// Fills a storage that cannot grow, and fills on when it can; how many records there are then.
-fn fill_and_make_room(options: &Options) -> u64 {
+fn fill_and_make_room(options: &CreateOptions) -> u64 {
     let memory = Memory::new(1 << 24).expect("memory");
     let db = HashDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, options).expect("a store");
     let mut model = State::new();
@@ -419,7 +420,7 @@ fn fill_and_make_room(options: &Options) -> u64 {
     }
     assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
     db.close().expect("it closes");
-    let db = HashDb::open_on(memory, options).expect("it opens again");
+    let db = HashDb::open_on(memory, &options.opening).expect("it opens again");
     assert_eq!(contents(&db).expect("a scan"), model);
     model.len() as u64
 }
@@ -441,7 +442,7 @@ fn memory_available() -> u64 {
 fn keys_and_values_are_taken_up_to_their_limits_and_refused_beyond() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("large.azh");
-    let options = Options::new().capacity(1 << 40);
+    let options = CreateOptions::new().capacity(1 << 40);
     let db = HashDb::create(&file, &options).expect("a new file");
     let longest = vec![b'k'; KEY_LEN_MAX as usize];
     let over = vec![b'k'; KEY_LEN_MAX as usize + 1];
@@ -479,7 +480,7 @@ fn keys_and_values_are_taken_up_to_their_limits_and_refused_beyond() {
         );
     }
     db.close().expect("it closes");
-    let db = HashDb::open(&file, &options).expect("it opens again");
+    let db = HashDb::open(&file, &options.opening).expect("it opens again");
     assert_eq!(db.count(), 3);
     assert_eq!(db.get(&longest).expect("a read"), Some(b"value".to_vec()));
     assert_eq!(db.get(b"").expect("a read"), Some(Vec::new()));

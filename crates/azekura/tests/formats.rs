@@ -18,7 +18,7 @@ use std::sync::Arc;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
-use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::hash::{Compression, CreateOptions, HashDb, HashReader};
 use azekura::record::memory::snapshot::layout::{Block, Head, end_mark};
 use azekura::record::memory::snapshot::{Snapshot, save};
 use azekura::record::memory::std_hash::StdHashDb;
@@ -40,8 +40,8 @@ fn fixtures_of(engine: &str) -> PathBuf {
         .join(engine)
 }
 
-fn options(compression: Compression) -> Options {
-    Options::new()
+fn options(compression: Compression) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .compression(compression)
@@ -227,8 +227,8 @@ fn damage_within_a_long_record_of_version_1_costs_that_record() {
     let value = value.expect("the value of the long record");
     bytes[value + 100..value + 200].fill(0);
     let options = options(Compression::None);
-    let memory = Memory::from_bytes(&bytes, options.capacity).expect("memory");
-    let db = HashDb::open_on(Arc::new(Killed(memory)), &options).expect("it opens");
+    let memory = Memory::from_bytes(&bytes, options.opening.capacity).expect("memory");
+    let db = HashDb::open_on(Arc::new(Killed(memory)), &options.opening).expect("it opens");
     let error = db.get(&LONG_KEY).expect_err("its value is lost");
     assert_eq!(error.kind(), azekura::Kind::Corrupted, "{error}");
     let mut read = 0;
@@ -259,7 +259,7 @@ fn marks_of_version_1_are_found_in_root_and_log() {
     ] {
         let memory = Memory::from_bytes(&fixture(name).0, 1 << 26).expect("memory");
         let storage = Arc::new(Killed(memory));
-        let db = HashDb::open_on(storage, &options(Compression::None)).expect("it opens");
+        let db = HashDb::open_on(storage, &options(Compression::None).opening).expect("it opens");
         assert_eq!(db.mark().as_deref(), mark, "{name}");
     }
 }
@@ -288,7 +288,7 @@ fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
         }
     };
     same("for reading", &HashReader::open(&file).map_err(error)?)?;
-    let db = HashDb::open(&file, &options(Compression::None)).map_err(error)?;
+    let db = HashDb::open(&file, &options(Compression::None).opening).map_err(error)?;
     same("for writing", &db)?;
     if db.count() != list.lines().count() as u64 {
         return Err(format!("it counts {}", db.count()));
@@ -299,7 +299,7 @@ fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
     }
     db.put(b"new", b"record").map_err(error)?;
     db.close().map_err(error)?;
-    let db = HashDb::open(&file, &options(Compression::None)).map_err(error)?;
+    let db = HashDb::open(&file, &options(Compression::None).opening).map_err(error)?;
     match db.get(b"new").map_err(error)? {
         Some(value) if value == b"record" => Ok(()),
         other => Err(format!("a new record came back as {other:?}")),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura::io::file::File;
-use azekura::record::hash::{HashDb, HashReader, Options, repair};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader, OpenOptions, repair};
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
@@ -45,21 +45,21 @@ const WITHIN: Within = Within {
 
 /// The configuration of the file that is made under this seed. Its capacity is so small, or so large, that a full store is
 /// seldom the largest one.
-fn options(seed: u64) -> Options {
+fn options(seed: u64) -> CreateOptions {
     let mut random = Random::new(!seed);
     let mut options = hash_options(&mut random, &WITHIN);
     if random.one_in(2) && options.segment_size != 0 {
         let least = HashDb::least_capacity(options.segment_size);
-        options.capacity = least + random.below(least / 4096) * 4096;
+        options.opening.capacity = least + random.below(least / 4096) * 4096;
     }
     options
 }
 
 /// That of one of its openings.
-fn options_of_opening(seed: u64, number: u64) -> Options {
+fn options_of_opening(seed: u64, number: u64) -> OpenOptions {
     let created = options(seed);
     let next = opening(&mut Random::new(!seed ^ number << 20), &WITHIN, &created);
-    next.clone().capacity(created.capacity)
+    next.capacity(created.opening.capacity)
 }
 
 /// What operation `number` does. The parent knows it, too.
@@ -249,7 +249,7 @@ fn the_child_of_a_test_works_until_it_is_killed() {
 }
 
 /// The configuration of a child that makes files, in which twenty records fit.
-fn options_of_maker(seed: u64) -> Options {
+fn options_of_maker(seed: u64) -> CreateOptions {
     hash_options(&mut Random::new(!seed), &Within::file(100_000))
 }
 
@@ -319,7 +319,7 @@ fn kill_maker(seed: u64, least: usize, within: Duration, bug: &str) -> Result<us
         return Err(format!("{absent:?} was made and is not there"));
     }
     for name in &names {
-        let db = HashDb::open(folder.path().join(name), &options_of_maker(seed))
+        let db = HashDb::open(folder.path().join(name), &options_of_maker(seed).opening)
             .map_err(|error| format!("{name} does not open: {error}"))?;
         let report = db
             .check(&mut |_, _| ())

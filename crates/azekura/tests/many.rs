@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura::object::{self, ObjectId, Store};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb, OpenOptions};
 use azekura::testkit::beside::tried;
 use azekura::testkit::suite::demand;
 
@@ -80,7 +80,7 @@ struct All {
 
 impl All {
     fn create(folder: &Path) -> Self {
-        let file = |number| HashDb::create(file(folder, number), &Options::default());
+        let file = |number| HashDb::create(file(folder, number), &CreateOptions::default());
         let store = |number| Store::create(store(folder, number), &store_options());
         Self {
             files: each(FILES, |number| file(number).expect("a new file")),
@@ -89,7 +89,7 @@ impl All {
     }
 
     fn open(folder: &Path, part: usize) -> Self {
-        let file = |number| HashDb::open(file(folder, number), &Options::default());
+        let file = |number| HashDb::open(file(folder, number), &OpenOptions::default());
         let store = |number| Store::open(store(folder, number), &store_options().opening);
         Self {
             files: each(FILES / part, |number| file(number).expect("a file")),

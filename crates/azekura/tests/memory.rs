@@ -5,7 +5,7 @@
 
 use azekura::engine::Reader;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::demand;
 
 const RECORDS: u64 = 1_000_000;
@@ -17,7 +17,7 @@ const GROWN_MAX: f64 = 15.0;
 #[test]
 fn the_index_stays_dense_while_a_million_records_come() {
     let capacity = 1 << 28;
-    let options = Options::new().background(false).capacity(capacity);
+    let options = CreateOptions::new().background(false).capacity(capacity);
     let memory = Memory::new(capacity).expect("memory");
     let db = HashDb::create_on(memory, &options).expect("a new store");
     let (mut most, mut looks) = (0.0_f64, 0);

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::log::LogPosition;
-use azekura::record::hash::{HashDb, Options, Retention, layout};
+use azekura::record::hash::{CreateOptions, HashDb, Retention, layout};
 use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Kind, Persistent, Reader};
 
 const CAPACITY: u64 = 64 << 20;
 
-fn options(retention: Option<Retention>, background: bool) -> Options {
-    Options::new()
+fn options(retention: Option<Retention>, background: bool) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .capacity(CAPACITY)
         .background(background)
@@ -123,12 +123,14 @@ fn what_is_retained_can_be_followed_after_cleaning_and_reopening() {
             if how < 2 {
                 db.close().expect("it closes");
                 let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-                db = HashDb::open_on(storage, &options(retention, false)).expect("it opens");
+                db =
+                    HashDb::open_on(storage, &options(retention, false).opening).expect("it opens");
             } else if how == 2 {
                 // As if the process were killed.
                 let bytes = memory.to_vec();
                 let copy = Memory::from_bytes(&bytes, CAPACITY).expect("memory");
-                let killed = HashDb::open_on(copy, &options(retention, true)).expect("it opens");
+                let killed =
+                    HashDb::open_on(copy, &options(retention, true).opening).expect("it opens");
                 let found = followed(&killed, from, &before).expect("what is retained");
                 assert_eq!(found, contents(&killed), "round {round}, killed");
                 shown += 1;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::Reader;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed};
@@ -40,7 +40,7 @@ fn writers_that_outrun_the_background_worker_are_held_back() {
         (8, 20_000, 1 << 20),
         (8, 50_000, 1 << 16),
     ] {
-        let options = Options::new().segment_size(segment_size);
+        let options = CreateOptions::new().segment_size(segment_size);
         puts += overwritten_by(writers, records, &in_memory(&options), segment_size);
     }
     // Options of the opening that do not change the bound.
@@ -59,7 +59,7 @@ fn writers_that_outrun_the_background_worker_are_held_back() {
     demand(puts, third(5 * PUTS) - 50, "puts that overwrite");
 }
 
-fn in_memory(options: &Options) -> HashDb {
+fn in_memory(options: &CreateOptions) -> HashDb {
     let memory = Memory::new(2 << 30).expect("memory");
     HashDb::create_on(memory, options).expect("a store")
 }

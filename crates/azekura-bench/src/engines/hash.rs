@@ -5,7 +5,7 @@
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 
 use super::direct::{Direct, Opened, own_calls};
 use crate::target::Setup;
@@ -18,12 +18,12 @@ impl Direct for HashDb {
     const PERSISTENT: bool = true;
 
     fn open(setup: &Setup) -> Result<Self> {
-        let options = Options::new().durability(setup.durability);
+        let options = CreateOptions::new().durability(setup.durability);
         let path = setup.require_path()?;
         if setup.create {
             Self::create(path, &options)
         } else {
-            Self::open(path, &options)
+            Self::open(path, &options.opening)
         }
     }
     own_calls!();

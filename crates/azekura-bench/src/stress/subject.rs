@@ -288,7 +288,7 @@ impl Stressed for HashDb {
     ];
 
     fn open_shaped(shape: &Shape, opening: &Opening, folder: &Path) -> Result<Self> {
-        let options = azekura::record::hash::Options::new()
+        let options = azekura::record::hash::CreateOptions::new()
             .segment_size(shape.segment_size)
             .compression(shape.compression)
             .capacity(shape.capacity)

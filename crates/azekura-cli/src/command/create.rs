@@ -24,7 +24,7 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
-        let db = HashDb::create(&self.file, &self.shape.over(&self.writing.options()))?;
+        let db = HashDb::create(&self.file, &self.shape.over(self.writing.options()))?;
         self.writing.finish(&db)?;
         db.close()?;
         Ok(Outcome::Yes)

@@ -17,7 +17,7 @@ use azekura::engine::Persistent as _;
 use azekura::error::size;
 use azekura::io::file::Files;
 use azekura::io::{Directory as _, Storage};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb, OpenOptions};
 use azekura::{Durability, Error, Kind, Reader as _, Result};
 
 use crate::exit::Outcome;
@@ -39,7 +39,7 @@ pub(crate) struct Rebuild {
 impl Rebuild {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let before = size_of(&self.file);
-        let old = HashDb::open(&self.file, &Options::default())?;
+        let old = HashDb::open(&self.file, &OpenOptions::default())?;
         let file = fs::canonicalize(&self.file)
             .map_err(|error| Error::io("cannot find the file's place", error).at(&self.file))?;
         let (directory, name) = Files::of(&file);
@@ -64,7 +64,8 @@ impl Rebuild {
 
     /// Writes the records of `old`, and its mark, to `storage`, and verifies that.
     fn build(&self, old: &HashDb, storage: &Arc<dyn Storage>) -> Result<()> {
-        let options = self.shape.over(&shape_of(old).over(&self.room.options()));
+        let options = CreateOptions::new().opening(self.room.options());
+        let options = self.shape.over(shape_of(old).over(options));
         let new = HashDb::create_on(Arc::clone(storage), &options)?;
         let progress = Progress::new("rebuilding", old.count());
         let mut filler = Filler::new(&new, Conflict::replace());

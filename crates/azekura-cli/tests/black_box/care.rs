@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{HashDb, OpenOptions};
 
 use crate::program::{Place, lines};
 
@@ -103,7 +103,7 @@ fn later_files_win_a_merge_unless_existing_records_are_kept() {
 
 /// Opens the store as a program that uses the library does.
 fn marked(place: &Place, change: impl Fn(&HashDb) -> azekura::Result<()>) {
-    let db = HashDb::open(place.path("s.azh"), &Options::default()).expect("it opens");
+    let db = HashDb::open(place.path("s.azh"), &OpenOptions::default()).expect("it opens");
     change(&db).expect("a change");
     db.close().expect("it closes");
 }

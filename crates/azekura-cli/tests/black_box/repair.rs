@@ -3,7 +3,7 @@
 //! Each record in doubt is named with its key, its place and the reason, a thousand at most and how many more, as lines and as
 //! JSON. The files are those of a process that was killed: a library's handle is open while they are copied.
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 
 use crate::program::{Place, lines};
 
@@ -14,7 +14,7 @@ fn key(n: u32) -> String {
 /// `s.azh` as a process leaves it that was killed after it stored `count` records.
 fn killed(count: u32) -> (Place, Vec<u8>) {
     let place = Place::new();
-    let options = Options::new().background(false);
+    let options = CreateOptions::new().background(false);
     let db = HashDb::create(place.path("open.azh"), &options).expect("a new file");
     for n in 0..count {
         let value = format!("value {n}");

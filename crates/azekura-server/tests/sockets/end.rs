@@ -5,7 +5,7 @@
 use std::io::Write as _;
 
 use azekura::Kind;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{HashDb, OpenOptions};
 use azekura_server::Server;
 use azekura_server::config::{Config, Engine, Survives};
 use azekura_server::net::{Control, Listeners};
@@ -67,7 +67,7 @@ fn clients_that_wait_for_the_device_share_its_syncs() {
         "VALUE k5 0 2\r\n19\r\nEND\r\n",
     );
     server.stop();
-    let inspected = HashDb::open(data.join("records.azh"), &Options::default());
+    let inspected = HashDb::open(data.join("records.azh"), &OpenOptions::default());
     assert_eq!(azekura::Reader::count(&inspected.unwrap()), CLIENTS);
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Random;
 use crate::engine::Durability;
 use crate::object;
-use crate::record::hash::{Compression, HashDb, Options};
+use crate::record::hash::{Compression, CreateOptions, HashDb, OpenOptions};
 
 /// The bounds of a configuration.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ pub fn compression(random: &mut Random) -> Compression {
 /// Options of a hash file to be created.
 ///
 /// Panics if no segment size is within the bounds.
-pub fn hash_options(random: &mut Random, within: &Within) -> Options {
+pub fn hash_options(random: &mut Random, within: &Within) -> CreateOptions {
     let sizes: Vec<u64> = [0, 4096, 4096, 4096, 4096]
         .into_iter()
         .chain([8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20])
@@ -110,40 +110,39 @@ pub fn hash_options(random: &mut Random, within: &Within) -> Options {
         .filter(|size| within.least(*size) <= within.most(*size))
         .collect();
     let segment_size = *random.choose(&sizes);
-    let options = Options {
-        segment_size,
-        compression: compression(random),
-        capacity: within.capacity(segment_size, random),
-        ..Options::default()
-    };
-    of_opening(random, within, &options)
+    let options = CreateOptions::new()
+        .segment_size(segment_size)
+        .compression(compression(random))
+        .capacity(within.capacity(segment_size, random));
+    let opening = of_opening(random, within, options.opening.capacity);
+    options.opening(opening)
 }
 
-/// The options of another opening of a file that was created with `created`: those that are no property of the file.
-pub fn opening(random: &mut Random, within: &Within, created: &Options) -> Options {
-    let mut options = created.clone();
+/// The options of another opening of a file that was created with `created`.
+pub fn opening(random: &mut Random, within: &Within, created: &CreateOptions) -> OpenOptions {
     // The least capacity of segments that the library chose is not known here.
-    if created.segment_size != 0 {
-        options.capacity = within.capacity(created.segment_size, random);
-    }
-    of_opening(random, within, &options)
+    let capacity = match created.segment_size {
+        0 => created.opening.capacity,
+        size => within.capacity(size, random),
+    };
+    of_opening(random, within, capacity)
 }
 
-fn of_opening(random: &mut Random, within: &Within, options: &Options) -> Options {
+fn of_opening(random: &mut Random, within: &Within, capacity: u64) -> OpenOptions {
     let background = within.background && random.one_in(2);
-    Options {
-        space_ratio: *random.choose(&[1.1, 1.3, 1.6, 1.6, 3.0]),
-        durability: if within.durable && random.one_in(4) {
+    OpenOptions::new()
+        .capacity(capacity)
+        .space_ratio(*random.choose(&[1.1, 1.3, 1.6, 1.6, 3.0]))
+        .durability(if within.durable && random.one_in(4) {
             Durability::Power
         } else {
             Durability::Process
-        },
-        syncs_often: random.one_in(4),
-        sync_interval: (background && random.one_in(4))
-            .then(|| Duration::from_millis(1 + random.below(50))),
-        background,
-        ..options.clone()
-    }
+        })
+        .syncs_often(random.one_in(4))
+        .sync_interval(
+            (background && random.one_in(4)).then(|| Duration::from_millis(1 + random.below(50))),
+        )
+        .background(background)
 }
 
 /// Options of an object store on one device, with so many bytes for data and no thread of its own. Objects are shorter than
@@ -198,8 +197,14 @@ mod tests {
             let mut random = Random::new(seed);
             let within = BOUNDS[seed as usize % BOUNDS.len()];
             let options = hash_options(&mut random, &within);
-            assert!(options.capacity <= within.capacity_max, "{options:?}");
-            assert!(within.background || !options.background, "{options:?}");
+            assert!(
+                options.opening.capacity <= within.capacity_max,
+                "{options:?}"
+            );
+            assert!(
+                within.background || !options.opening.background,
+                "{options:?}"
+            );
             let memory = Memory::new(within.capacity_max).unwrap();
             let storage = Arc::clone(&memory) as Arc<dyn Storage>;
             let db = HashDb::create_on(storage, &options).unwrap();
@@ -208,8 +213,8 @@ mod tests {
             segments.insert(options.segment_size);
             db.put(b"key", b"value").unwrap();
             db.close().unwrap();
-            least += u64::from(options.capacity == within.least(options.segment_size));
-            most += u64::from(options.capacity == within.capacity_max);
+            least += u64::from(options.opening.capacity == within.least(options.segment_size));
+            most += u64::from(options.opening.capacity == within.capacity_max);
             let again = opening(&mut random, &within, &options);
             let db = HashDb::open_on(memory, &again).unwrap();
             assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));

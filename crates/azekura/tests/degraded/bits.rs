@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
@@ -346,7 +346,7 @@ fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
             }
             found += 1;
             let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-            let open = || HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options);
+            let open = || HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options.opening);
             let db = open().expect("it opens");
             assert_eq!(judge(&made, "a bit of the index", &db), 0);
             let known = db.damage();
@@ -380,7 +380,8 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
         for _ in 0..3 {
             let (region, at, _, bytes) = regions.flip(&made, &mut random);
             let report = place.repair(&bytes);
-            let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
+            let db = HashDb::open(&place.target, &made.options.opening)
+                .expect("what was repaired opens");
             let mut wrong = 0;
             for (key, newest) in &made.now {
                 let found = db.get(key).expect("a sound file");
@@ -420,7 +421,7 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
 #[test]
 fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
     let place = Repairs::new();
-    let options = Options::new().background(false);
+    let options = CreateOptions::new().background(false);
     let bytes = past_the_checkpoint(&options);
     for key in [7, 150, 290] {
         let at = value_at(&bytes, key);
@@ -434,7 +435,8 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
                 (300, 1),
                 "{key}: {report:?}"
             );
-            let db = HashDb::open(&place.target, &options).expect("what was repaired opens");
+            let db =
+                HashDb::open(&place.target, &options.opening).expect("what was repaired opens");
             for key in 0..300u64 {
                 let found = db.get(&key.to_le_bytes()).expect("a sound file");
                 assert_eq!(found, Some(value_of(key)));
@@ -447,11 +449,11 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
 #[test]
 fn a_repair_after_one_wrong_bit_past_the_end_of_the_log_loses_and_doubts_nothing() {
     let place = Repairs::new();
-    let options = Options::new().background(false);
+    let options = CreateOptions::new().background(false);
     let bytes = past_the_checkpoint(&options);
     let written = bytes.iter().rposition(|byte| *byte != 0);
     let end = written.expect("a frame").next_multiple_of(8);
-    let segment_size = HashDb::open_on(storage(&bytes, None), &options)
+    let segment_size = HashDb::open_on(storage(&bytes, None), &options.opening)
         .expect("it opens")
         .log()
         .geometry()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::{Map, Storage};
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader};
 use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Persistent as _, Result};
@@ -58,7 +58,7 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
             cases += 1;
             // An opening that refuses changes leaves the file as it is.
             let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-            if let Ok(db) = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options)
+            if let Ok(db) = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options.opening)
                 && db.put(b"new", b"value").is_ok()
             {
                 continue;
@@ -77,7 +77,7 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
 /// A closed file of so many records, with bytes past its end that no writer put there.
 struct Stray {
     memory: Arc<Memory>,
-    options: Options,
+    options: CreateOptions,
     count: u64,
     what: String,
 }
@@ -85,7 +85,7 @@ struct Stray {
 impl Stray {
     /// `None`: there is no room for what was drawn.
     fn draw(seed: u64, random: &mut Random) -> Option<Self> {
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(*random.choose(&[4096, 64 << 10, 1 << 20]))
             .background(false)
             .capacity(ROOM);
@@ -96,7 +96,8 @@ impl Stray {
             db.put(&key.to_le_bytes(), &value_of(key)).expect("a put");
         }
         db.close().expect("it closes");
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+        let db =
+            HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options.opening).expect("it opens");
         let (log, end) = (db.log(), db.log().end());
         let first = log.geometry().offset_of(end.segment());
         let after = end.offset().map_or(segment_end(first, &options), |offset| {
@@ -139,7 +140,8 @@ fn what_stands_after_the_end_of_a_closed_file_costs_nothing() {
             continue;
         };
         let (memory, options, what) = (stray.memory, stray.options, stray.what);
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+        let db =
+            HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options.opening).expect("it opens");
         let many = random.below(3000);
         for key in 0..many {
             db.put(&key.to_le_bytes(), &value_of(key)).expect("a put");
@@ -147,7 +149,7 @@ fn what_stands_after_the_end_of_a_closed_file_costs_nothing() {
         // Killed.
         let killed = Memory::from_bytes(&memory.to_vec(), ROOM).expect("memory");
         drop(db);
-        let db = HashDb::open_on(killed, &options).expect("it recovers");
+        let db = HashDb::open_on(killed, &options.opening).expect("it recovers");
         assert!(db.damage().is_empty(), "{what}: {:?}", db.damage());
         assert!(
             db.check(&mut |_, _| ()).expect("a check").is_sound(),
@@ -196,7 +198,7 @@ fn a_check_finds_nothing_behind_the_end_of_a_closed_file_and_a_repair_doubts_not
     );
 }
 
-fn segment_end(first: u64, options: &Options) -> u64 {
+fn segment_end(first: u64, options: &CreateOptions) -> u64 {
     first + options.segment_size
 }
 

@@ -20,7 +20,7 @@ pub(super) fn judge_on(made: &Made, what: &str, bytes: &[u8], on: &dyn Fn() -> A
         judge(made, &format!("{what}, read"), &reader);
     }
     let store = on();
-    let db = HashDb::open_on(Arc::clone(&store), &made.options).expect("it opens");
+    let db = HashDb::open_on(Arc::clone(&store), &made.options.opening).expect("it opens");
     judge(made, &format!("{what}, written"), &db);
     let known = made
         .now
@@ -31,13 +31,13 @@ pub(super) fn judge_on(made: &Made, what: &str, bytes: &[u8], on: &dyn Fn() -> A
         let mut again = vec![0; store.size().expect("a size") as usize];
         store.read_at(0, &mut again).expect("it is read");
         drop(db);
-        let db = HashDb::open_on(storage(&again, None), &made.options).expect("it opens");
+        let db = HashDb::open_on(storage(&again, None), &made.options.opening).expect("it opens");
         judge(made, &format!("{what}, opened again"), &db);
     }
     let place = Repairs::new();
     let report = place.repair(bytes);
     let options = made.options.clone().segment_size(0);
-    let db = HashDb::open(&place.target, &options).expect("it opens");
+    let db = HashDb::open(&place.target, &options.opening).expect("it opens");
     for (key, newest) in &made.now {
         let found = db.get(key).expect("it is read");
         let is_named = report.doubted.iter().any(|of| &of.key == key);
@@ -122,7 +122,7 @@ fn a_reader_beside_a_writer_in_doubt_doubts_too() {
     let mut bytes = made.bytes.clone();
     bytes[from - 20..end].fill(0);
     let base = storage(&bytes, None);
-    let db = HashDb::open_on(Arc::clone(&base), &made.options).expect("it opens");
+    let db = HashDb::open_on(Arc::clone(&base), &made.options.opening).expect("it opens");
     assert!(db.get(&0u64.to_le_bytes()).is_err());
     let reader = HashReader::open_on(Arc::new(Held(base))).expect("it opens");
     for key in 0..8u64 {
@@ -200,7 +200,7 @@ fn what_a_recovery_dropped_does_not_come_back() {
             bytes[sector..sector + 512].fill(0);
             let second = Memory::from_bytes(&bytes, ROOM).expect("memory");
             let cut = Arc::new(Later(Arc::clone(&second)));
-            let db = HashDb::open_on(cut, &made.options).expect("it opens");
+            let db = HashDb::open_on(cut, &made.options.opening).expect("it opens");
             assert_eq!(db.get(b"put").expect("read").as_deref(), Some(&b"kept"[..]));
             db.put(b"next", b"after the recovery").expect("a put");
             made.remember(b"next".to_vec(), Some(b"after the recovery".to_vec()));
@@ -236,13 +236,13 @@ fn a_repair_does_not_remove_by_half_of_a_batch() {
     let mut bytes = made.bytes.clone();
     let page = (at + 20_000) & !4095;
     bytes[page..page + 4096].fill(0);
-    let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+    let db = HashDb::open_on(later(&bytes), &made.options.opening).expect("it opens");
     let older = |key| db.get(key).expect("it is read").expect("a record");
     assert_eq!(keys.map(older), [b"older", b"older"]);
     drop(db);
     let place = Repairs::new();
     let report = place.repair(&bytes);
-    let db = HashDb::open(&place.target, &made.options).expect("it opens");
+    let db = HashDb::open(&place.target, &made.options.opening).expect("it opens");
     let to = db.get(b"to").expect("it is read");
     let is_named = report.doubted.iter().any(|of| of.key == b"to");
     assert!(to.is_some() || is_named, "{report:?}");
@@ -264,7 +264,7 @@ fn a_bit_after_a_blank_end_that_was_synced_does_not_keep_the_file_from_being_ope
         if is_bit {
             bytes[end + 5000] = 1;
         }
-        HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+        HashDb::open_on(storage(&bytes, None), &made.options.opening).expect("it opens");
         HashReader::open_on(storage(&bytes, None)).expect("it opens for reading");
     }
 }

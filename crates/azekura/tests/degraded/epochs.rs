@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 
@@ -30,14 +30,14 @@ impl Segment {
 /// A file, and the segments that an open walks, from the first to the last.
 fn killed_often(seed: u64) -> (Made, Vec<Segment>) {
     let mut random = Random::new(seed);
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(*random.choose(&[4096, 16 << 10, 64 << 10]))
         .background(false)
         .capacity(ROOM);
     let size = options.segment_size;
     let (mut made, mut memory, mut db) = Made::begin(seed, options.clone());
     let open = |memory: &Arc<Memory>| {
-        HashDb::open_on(Arc::clone(memory) as Arc<dyn Storage>, &options).expect("it opens")
+        HashDb::open_on(Arc::clone(memory) as Arc<dyn Storage>, &options.opening).expect("it opens")
     };
     let put = |made: &mut Made, db: &HashDb, random: &mut Random| {
         let key = format!("key-{}", random.below(60)).into_bytes();
@@ -180,7 +180,8 @@ fn a_repair_after_one_wrong_bit_of_any_header_or_link_loses_and_doubts_nothing()
                 (0, 0),
                 "{what}: {report:?}"
             );
-            let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
+            let db = HashDb::open(&place.target, &made.options.opening)
+                .expect("what was repaired opens");
             assert_eq!(judge(&made, &what, &db), 0);
             cases += 1;
         }

@@ -87,7 +87,7 @@ fn what_blanked_the_end_of_a_long_value_may_have_blanked_what_followed() {
             let cost = cost(&made, &what, &bytes, None);
             assert!(!cost.refused && cost.keys > 1, "{what}: {cost:?}");
             let report = place.repair(&bytes);
-            let db = HashDb::open(&place.target, &made.options).expect("it opens");
+            let db = HashDb::open(&place.target, &made.options.opening).expect("it opens");
             for key in [&b"r1"[..], b"r2", b"fresh"] {
                 let is_doubted = report.doubted.iter().any(|of| of.key == key);
                 let found = db.get(key).expect("it is read");
@@ -231,7 +231,8 @@ fn judge_after_a_hole(made: &Made, bytes: &[u8], what: &str) {
     );
     // The hole is filled when the file is opened, and what stands after it stays.
     let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
-    let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
+    let db =
+        HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options.opening).expect("it opens");
     let _read_only = db.put(b"next", b"value");
     let again = memory.to_vec();
     drop(db);
@@ -326,7 +327,7 @@ fn a_repair_has_no_half_of_a_batch_that_was_never_synced_without_doubt() {
     let mut bytes = made.bytes.clone();
     let page = (at + 20_000) & !4095;
     bytes[page..page + 4096].fill(0);
-    let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+    let db = HashDb::open_on(later(&bytes), &made.options.opening).expect("it opens");
     let older = |key| db.get(key).expect("it is read").expect("a record");
     assert_eq!(keys.map(older), [b"older", b"older"]);
     drop(db);
@@ -378,7 +379,7 @@ fn heads_within_heads_do_not_exhaust_the_stack() {
         let head = head(seed, place, BATCH | flags << 4, lens);
         made.bytes[here..here + 16].copy_from_slice(&head);
     }
-    let db = HashDb::open_on(storage(&made.bytes, None), &made.options).expect("it opens");
+    let db = HashDb::open_on(storage(&made.bytes, None), &made.options.opening).expect("it opens");
     assert_eq!(db.damage().len(), 1, "{:?}", db.damage());
 }
 
@@ -398,7 +399,7 @@ fn a_batch_of_many_damaged_records_is_given_up() {
         for record in 0..count as usize {
             bytes[at + 16 + record * 16 + 8] ^= 0x10;
         }
-        let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+        let db = HashDb::open_on(storage(&bytes, None), &made.options.opening).expect("it opens");
         let places = if count <= 64 { count } else { 1 };
         assert_eq!(db.damage().len(), places as usize, "{count} records");
     }
@@ -543,7 +544,7 @@ fn a_power_cut_among_long_records_leaves_a_state_of_the_history() {
                 }
             }
             let _shown = case(seed, &one_in);
-            let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+            let db = HashDb::open_on(later(&bytes), &made.options.opening).expect("it opens");
             let read = |key: &Key| Some((key.clone(), db.get(key).expect("it is read")?));
             let found: State = keys.iter().filter_map(read).collect();
             assert!(history.contains(&found), "no state of the history");

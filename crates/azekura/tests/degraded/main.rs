@@ -36,7 +36,7 @@ use azekura::format::superblock::SLOT_SIZE;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::{Map, Storage};
-use azekura::record::hash::{Compression, HashDb, HashReader, Options, RepairReport, repair};
+use azekura::record::hash::{Compression, CreateOptions, HashDb, HashReader, RepairReport, repair};
 use azekura::testkit::Random;
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::demand;
@@ -50,8 +50,8 @@ const AFFECTED_MAX: u64 = 64;
 type Key = Vec<u8>;
 
 /// Of a store without a worker, in segments of this size.
-fn of_segments(segment_size: u64) -> Options {
-    Options::new()
+fn of_segments(segment_size: u64) -> CreateOptions {
+    CreateOptions::new()
         .segment_size(segment_size)
         .background(false)
         .capacity(ROOM)
@@ -88,7 +88,7 @@ struct Made {
     bytes: Vec<u8>,
     /// Offset of the log's end.
     end: u64,
-    options: Options,
+    options: CreateOptions,
     now: BTreeMap<Key, Option<Vec<u8>>>,
     once: BTreeMap<Key, BTreeSet<Vec<u8>>>,
     /// Whether it was closed.
@@ -99,7 +99,7 @@ struct Made {
 
 impl Made {
     /// Of a store in which nothing was put yet.
-    fn of(seed: u64, options: Options) -> Self {
+    fn of(seed: u64, options: CreateOptions) -> Self {
         Self {
             seed,
             bytes: Vec::new(),
@@ -113,7 +113,7 @@ impl Made {
     }
 
     /// With the store in which nothing was put yet, and what that stands on.
-    fn begin(seed: u64, options: Options) -> (Self, Arc<Memory>, HashDb) {
+    fn begin(seed: u64, options: CreateOptions) -> (Self, Arc<Memory>, HashDb) {
         let memory = Memory::new(ROOM).expect("memory");
         let storage = Arc::clone(&memory) as Arc<dyn Storage>;
         let db = HashDb::create_on(storage, &options).expect("a new store");
@@ -121,10 +121,11 @@ impl Made {
     }
 
     /// Of 300 records, and closed.
-    fn closed(seed: u64, options: Options) -> Self {
+    fn closed(seed: u64, options: CreateOptions) -> Self {
         let bytes = past_the_checkpoint(&options);
         let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+        let db =
+            HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options.opening).expect("it opens");
         db.close().expect("it closes");
         let records = (0..300).map(|key: u64| (key.to_le_bytes().to_vec(), Some(value_of(key))));
         Self {
@@ -202,12 +203,13 @@ impl Made {
                 96 if random.one_in(4) => db.compact(&mut |_, _| ()).expect("a compaction"),
                 97 if random.one_in(4) => {
                     db.close().expect("it closes");
-                    db = HashDb::open_on(on(&memory), &made.options).expect("it opens again");
+                    db = HashDb::open_on(on(&memory), &made.options.opening)
+                        .expect("it opens again");
                 }
                 98 if random.one_in(4) => {
                     // Killed, and opened by the next process, which continues.
                     memory = Memory::from_bytes(&memory.to_vec(), ROOM).expect("memory");
-                    db = HashDb::open_on(on(&memory), &made.options).expect("it recovers");
+                    db = HashDb::open_on(on(&memory), &made.options.opening).expect("it recovers");
                     made.kills += 1;
                 }
                 _ => {}
@@ -233,7 +235,7 @@ impl Made {
     }
 
     fn open(&self, bytes: &[u8], unreadable: Option<(u64, u64)>) -> Result<HashDb> {
-        HashDb::open_on(storage(bytes, unreadable), &self.options)
+        HashDb::open_on(storage(bytes, unreadable), &self.options.opening)
     }
 }
 
@@ -529,7 +531,7 @@ fn value_of(key: u64) -> Vec<u8> {
 }
 
 /// A file of 300 records that no checkpoint states, of a process that was killed.
-fn past_the_checkpoint(options: &Options) -> Vec<u8> {
+fn past_the_checkpoint(options: &CreateOptions) -> Vec<u8> {
     let memory = Memory::new(ROOM).expect("memory");
     let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, options).expect("a new store");
     for key in 0..300u64 {

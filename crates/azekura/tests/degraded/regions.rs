@@ -12,7 +12,7 @@ use azekura::Persistent as _;
 use azekura::format::superblock::{MAGIC, SLOT_SIZE};
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options, RepairReport, repair_storage};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader, RepairReport, repair_storage};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 
@@ -123,7 +123,8 @@ fn losing_a_slot_of_the_superblock_costs_nothing_but_the_slot() {
         memory
             .write_at(SLOT_SIZE, &[0; 4096])
             .expect("a slot is lost");
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
+        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options.opening)
+            .expect("it opens");
         let bytes = memory.to_vec();
         assert!(bytes[..8] == MAGIC && bytes[4096..4104] == MAGIC);
         assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
@@ -142,7 +143,8 @@ fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_not
         bytes[at..at + SLOT_SIZE as usize].fill(if file % 4 < 2 { 0 } else { 0xa5 });
         let report = place.repair(&bytes);
         assert_eq!((report.doubtful, report.losses), (0, 0), "{report:?}");
-        let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
+        let db =
+            HashDb::open(&place.target, &made.options.opening).expect("what was repaired opens");
         assert_eq!(judge(&made, "repaired", &db), 0);
         repairs += 1;
     }
@@ -166,7 +168,7 @@ fn a_repair_of_a_file_of_which_a_range_cannot_be_read_takes_nothing_older_for_ce
             let to = from + 4096 * random.choose(&[1, 1, 1, 4]);
             let to = if from < SLOT_SIZE { SLOT_SIZE } else { to };
             let what = format!("seed {seed}, {from:#x} to {to:#x} of {region}");
-            let options = Options::new()
+            let options = CreateOptions::new()
                 .segment_size(4096)
                 .compression(made.options.compression)
                 .background(false)
@@ -206,12 +208,12 @@ fn a_repair_of_a_file_of_which_a_range_cannot_be_read_takes_nothing_older_for_ce
 /// A range that another program overwrote can be read, so only what the log states shows that a part of it is lost.
 #[test]
 fn a_file_whose_log_was_overwritten_in_part_takes_no_changes() {
-    let options = Options::new().background(false);
+    let options = CreateOptions::new().background(false);
     let mut bytes = past_the_checkpoint(&options);
     let at = value_at(&bytes, 150);
     bytes[at - 2000..at].copy_from_slice(&Random::new(1).bytes(2000));
     let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-    let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+    let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options.opening).expect("it opens");
     assert!(db.damage().iter().any(|d| d.affects.is_unbounded()));
     let refused = db.put(b"new", b"value").expect_err("nothing is written");
     assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
@@ -230,7 +232,8 @@ fn after_a_clean_close_nothing_lies_past_the_checkpoint() {
     for seed in 0..share(60) {
         let made = Made::draw(seed);
         let memory = Memory::from_bytes(&made.bytes, ROOM).expect("memory");
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
+        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options.opening)
+            .expect("it opens");
         db.put(b"the last", b"change").expect("a put");
         db.close().expect("it closes");
         let reader = HashReader::open_on(memory).expect("it opens");
@@ -248,7 +251,9 @@ fn after_a_clean_close_nothing_lies_past_the_checkpoint() {
 fn a_page_of_the_file_that_is_gone_is_an_error_and_ends_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("cut.azh");
-    let options = Options::new().segment_size(64 << 10).background(false);
+    let options = CreateOptions::new()
+        .segment_size(64 << 10)
+        .background(false);
     let db = HashDb::create(&path, &options).expect("a new store");
     let key = |i: u32| i.to_le_bytes();
     for i in 0..5000 {
@@ -285,7 +290,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
     for file in 0..share(40) {
         let seed = 0xb1a + round_seed() + file;
         let mut random = Random::new(seed);
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(*random.choose(&[16 << 10, 64 << 10, 1 << 20]))
             .background(false)
             .capacity(ROOM);

@@ -66,10 +66,11 @@ fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
             // What stands after those sectors is read, and repaired.
             let place = Repairs::new();
             place.repair(&bytes);
-            let db = HashDb::open(&place.target, &made.options).expect("it opens");
+            let db = HashDb::open(&place.target, &made.options.opening).expect("it opens");
             let newest = db.get(&[1]).expect("it is read");
             assert_eq!(newest.as_deref(), Some(&b"in the last"[..]), "{what}");
-            let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+            let db =
+                HashDb::open_on(storage(&bytes, None), &made.options.opening).expect("it opens");
             let newest = db.get(&[1]).expect("it is read");
             assert_eq!(newest.as_deref(), Some(&b"in the last"[..]), "{what}");
         }
@@ -217,7 +218,7 @@ fn a_bit_after_a_power_cut_does_not_end_the_log() {
                 let what = format!("bit {bit} of {len} bytes, last {is_last}");
                 judge_on(&made, &what, &bytes, &|| later(&bytes));
                 let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-                let db = HashDb::open_on(Arc::new(Later(memory)), &made.options);
+                let db = HashDb::open_on(Arc::new(Later(memory)), &made.options.opening);
                 let db = db.expect("it opens");
                 assert_eq!(db.damage().len(), 1, "{what}: {:?}", db.damage());
             }
@@ -245,7 +246,7 @@ fn a_repair_brings_back_nothing_that_a_recovery_dropped_for_its_frames_alone() {
         bytes[all[2]..all[2] + 512].fill(0);
         let second = Memory::from_bytes(&bytes, ROOM).expect("memory");
         let on = Arc::new(Later(Arc::clone(&second)));
-        let db = HashDb::open_on(on, &made.options).expect("it opens");
+        let db = HashDb::open_on(on, &made.options.opening).expect("it opens");
         assert_eq!(db.get(b"put").expect("read").as_deref(), Some(&b"kept"[..]));
         let mut bytes = second.to_vec();
         if is_closed {
@@ -255,7 +256,7 @@ fn a_repair_brings_back_nothing_that_a_recovery_dropped_for_its_frames_alone() {
         bytes[all[1]..all[1] + 32].fill(0);
         let place = Repairs::new();
         let report = place.repair(&bytes);
-        let db = HashDb::open(&place.target, &made.options).expect("it opens");
+        let db = HashDb::open(&place.target, &made.options.opening).expect("it opens");
         let found = db.get(b"put").expect("it is read");
         let is_doubted = report.doubted.iter().any(|of| of.key == b"put");
         assert!(
@@ -285,7 +286,7 @@ fn a_hole_up_to_the_end_of_the_file_is_one() {
     bytes[16_384 + at..16_384 + at + 8].fill(0);
     bytes.truncate(2 * (16 << 10));
     std::fs::write(&copy, &bytes).expect("a file");
-    let db = HashDb::open(&copy, &options).expect("it opens");
+    let db = HashDb::open(&copy, &options.opening).expect("it opens");
     assert!(db.damage().is_empty(), "{:?}", db.damage());
     assert!(!db.log().map().has_unreadable());
     let one = db.get(b"one").expect("it is read");
@@ -311,7 +312,7 @@ fn damage_before_each_of_many_holes_does_not_exhaust_time() {
         bytes[at[0] + 12] ^= 1;
         bytes[at[1]..at[1] + 16].fill(0);
     }
-    let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+    let db = HashDb::open_on(storage(&bytes, None), &made.options.opening).expect("it opens");
     assert_eq!(db.damage().len(), 5000);
     assert_eq!(judge(&made, "holes", &db), 5000);
 }
@@ -353,7 +354,7 @@ fn what_was_written_in_part_is_no_wrong_bit() {
                     continue;
                 }
                 bytes[from..from + grain].fill(0);
-                let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+                let db = HashDb::open_on(later(&bytes), &made.options.opening).expect("it opens");
                 let what = format!("{len} bytes, {grain} lost, last {is_last}");
                 assert_eq!(db.damage().len(), 0, "{what}: {:?}", db.damage());
                 let one = db.get(b"one").expect("a power cut is no damage");
@@ -382,7 +383,7 @@ fn a_wrong_bit_after_a_close_is_not_asked_after_a_power_cut() {
     }
     bytes[at..end].copy_from_slice(&after);
     bytes[at + 20] ^= 4;
-    let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+    let db = HashDb::open_on(later(&bytes), &made.options.opening).expect("it opens");
     assert_eq!(db.damage().len(), 0, "{:?}", db.damage());
     judge(&made, "closed", &db);
 }
@@ -441,7 +442,7 @@ fn a_recovery_that_is_cut_after_a_wrong_bit_comes_to_the_same_end() {
     let second = Memory::from_bytes(&first, ROOM).expect("memory");
     let durable = Arc::new(Written(Arc::clone(&second), Mutex::default()));
     let on = Arc::clone(&durable) as Arc<dyn Storage>;
-    let db = HashDb::open_on(on, &made.options).expect("it opens");
+    let db = HashDb::open_on(on, &made.options.opening).expect("it opens");
     let lengths =
         |db: &HashDb| [&b"a"[..], b"b"].map(|key| db.get(key).map(|of| of.map(|of| of.len())).ok());
     let found = lengths(&db);
@@ -454,7 +455,7 @@ fn a_recovery_that_is_cut_after_a_wrong_bit_comes_to_the_same_end() {
         bytes[at..at + written.len()].copy_from_slice(written);
     }
     let third = Memory::from_bytes(&bytes, ROOM).expect("memory");
-    let db = HashDb::open_on(Arc::new(Third(third)), &made.options).expect("it opens");
+    let db = HashDb::open_on(Arc::new(Third(third)), &made.options.opening).expect("it opens");
     assert_eq!(lengths(&db), found);
 }
 
@@ -498,7 +499,7 @@ fn a_repair_has_a_large_value_whose_segment_lost_its_header() {
         bytes[at..at + 24].fill(0);
         let place = Repairs::new();
         let report = place.repair(&bytes);
-        let db = HashDb::open(&place.target, &made.options).expect("it opens");
+        let db = HashDb::open(&place.target, &made.options.opening).expect("it opens");
         let found = db.get(key).expect("it is read");
         assert!(found.as_ref() == Some(&value), "{len}: {report:?}");
     }
@@ -520,7 +521,8 @@ fn the_next_frame_is_the_first_that_verifies_whatever_lengths_the_words_before_i
             }
         }
         let made = store.killed();
-        let db = HashDb::open_on(storage(&made.bytes, None), &made.options).expect("it opens");
+        let db =
+            HashDb::open_on(storage(&made.bytes, None), &made.options.opening).expect("it opens");
         let (log, mut buf) = (db.log(), Vec::new());
         let index = log.end().segment();
         for _ in 0..40 {
@@ -565,6 +567,6 @@ fn words_that_read_like_heads_in_a_hole_do_not_exhaust_time() {
     }
     bytes[hole..hole + 8].fill(0);
     judge_all(&made, "heads", &bytes);
-    let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+    let db = HashDb::open_on(storage(&bytes, None), &made.options.opening).expect("it opens");
     assert_eq!(db.damage().len(), 0, "{:?}", db.damage());
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use azekura::io::over::Over;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory, Storage};
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader};
 use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::{Engine, Reader, Verbs};
 
@@ -41,7 +41,7 @@ impl Over for Watched {
 fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let disk = SimDisk::new(seed);
     let name = Path::new("shared");
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(SimDisk::FILE_SIZE_MAX);

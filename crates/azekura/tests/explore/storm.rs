@@ -108,14 +108,14 @@ const HASH_BESIDE: u64 = 160;
 const HASH_SPACE: u64 = 16;
 
 /// A hash file of some configuration, on a disk of so many bytes if they are few.
-struct Hash(hash::Options, Option<u64>);
+struct Hash(hash::CreateOptions, Option<u64>);
 
 impl Hash {
     fn draw(random: &mut Random) -> Self {
         let options = hash_options(random, &Within::bytes(SimDisk::FILE_SIZE_MAX))
             .sync_interval(sync_interval(random));
         let segment_size = options.segment_size;
-        let is_small = options.capacity == SimDisk::FILE_SIZE_MAX
+        let is_small = options.opening.capacity == SimDisk::FILE_SIZE_MAX
             && (1..=16 << 10).contains(&segment_size)
             && random.one_in(2);
         let disk_size = is_small.then(|| segment_size * (50 + random.below(150)));
@@ -129,7 +129,7 @@ impl Hash {
         Self(options.clone().capacity(capacity), None)
     }
 
-    fn options(&self, background: bool) -> hash::Options {
+    fn options(&self, background: bool) -> hash::CreateOptions {
         self.0.clone().background(background)
     }
 
@@ -157,7 +157,7 @@ impl Engine for Hash {
     fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<File> {
         self.bound(disk);
         let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
-        HashDb::open_on(storage, &self.options(has_worker)).map(File)
+        HashDb::open_on(storage, &self.options(has_worker).opening).map(File)
     }
 
     fn close(&self, store: File) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::schedule::{Threads, yield_point};
 use azekura::{Durability, Persistent, Result};
 
@@ -35,12 +35,12 @@ impl Over for Slow {
 }
 
 fn shared_syncs(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(1 << 20)
         .durability(Durability::Process);
-    let memory = Memory::new(options.capacity).unwrap();
+    let memory = Memory::new(options.opening.capacity).unwrap();
     let db = HashDb::create_on(Arc::new(Slow(memory)), &options).unwrap();
     let before = db.log().syncs();
     let mut threads = Threads::default();

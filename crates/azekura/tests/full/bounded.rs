@@ -9,7 +9,7 @@ use std::sync::Arc;
 use azekura::io::memory::Memory;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory as _};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::configuration::compression;
 use azekura::testkit::suite::{case, demand, is_full, third};
 use azekura::testkit::{Random, round_seed, tried};
@@ -97,7 +97,7 @@ impl Place {
         }
     }
 
-    fn create(&self, options: &Options) -> azekura::Result<HashDb> {
+    fn create(&self, options: &CreateOptions) -> azekura::Result<HashDb> {
         match self {
             Self::Memory(memory) => HashDb::create_on(Arc::clone(memory) as Arc<_>, options),
             Self::Disk(disk) => {
@@ -107,24 +107,24 @@ impl Place {
         }
     }
 
-    fn open(&self, options: &Options) -> azekura::Result<HashDb> {
+    fn open(&self, options: &CreateOptions) -> azekura::Result<HashDb> {
         match self {
-            Self::Memory(memory) => HashDb::open_on(Arc::clone(memory) as Arc<_>, options),
+            Self::Memory(memory) => HashDb::open_on(Arc::clone(memory) as Arc<_>, &options.opening),
             Self::Disk(disk) => {
                 let directory = disk.directory();
                 HashDb::open_on(
                     directory.open(Path::new(Self::NAME), Access::Write)?,
-                    options,
+                    &options.opening,
                 )
             }
-            Self::File(folder) => HashDb::open(folder.path().join(Self::NAME), options),
+            Self::File(folder) => HashDb::open(folder.path().join(Self::NAME), &options.opening),
         }
     }
 }
 
 pub(crate) struct Bounded {
     pub(crate) drawn: Drawn,
-    options: Options,
+    options: CreateOptions,
     place: Place,
     pub(crate) db: HashDb,
     /// Keys of each writer.
@@ -137,7 +137,7 @@ pub(crate) struct Bounded {
 impl Bounded {
     /// The options that are not part of `drawn` come from `random`, as does the place.
     fn of(drawn: Drawn, random: &mut Random) -> Self {
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(drawn.segment_size)
             .capacity(drawn.capacity)
             .background(drawn.background)
@@ -148,7 +148,7 @@ impl Bounded {
         Self::with(drawn, options, place)
     }
 
-    pub(crate) fn with(drawn: Drawn, options: Options, place: Place) -> Self {
+    pub(crate) fn with(drawn: Drawn, options: CreateOptions, place: Place) -> Self {
         tried(&format!("in a store in {}: {options:?}", place.word()));
         let db = place.create(&options).expect("a new store");
         let mut bounded = Self {

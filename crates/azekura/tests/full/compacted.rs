@@ -10,7 +10,7 @@ use std::sync::Arc;
 use azekura::Persistent as _;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::demand;
 use azekura::testkit::{Random, round_seed, tried};
 
@@ -28,7 +28,7 @@ fn one_compaction_gives_back_what_large_values_left() {
     let mut had_room = 0;
     for (segment_size, longest, keys) in STORES {
         let memory = Memory::new(1 << 28).expect("memory");
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(segment_size)
             .background(false)
             .capacity(1 << 28);
@@ -79,7 +79,7 @@ fn one_compaction_gives_back_what_large_values_left() {
 #[test]
 fn a_value_that_is_lent_stays_while_the_file_is_compacted() {
     let memory = Memory::new(1 << 28).expect("memory");
-    let options = Options::new()
+    let options = CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(1 << 28);

@@ -8,7 +8,7 @@
 //! | module | full by |
 //! |---|---|
 //! | here | the limit of the storage |
-//! | `bounded` | `Options::capacity`, with several writers |
+//! | `bounded` | `OpenOptions::capacity`, with several writers |
 //! | `table` | the capacities and lengths of values with which stores once locked up |
 //! | `small` | default options, on small devices |
 //! | `neighbours` | long values, for which free segments must lie side by side |
@@ -33,7 +33,7 @@ use azekura::engine::Persistent as _;
 use azekura::io::memory::Memory;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory as _, Storage};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Kind, Reader as _};
@@ -68,7 +68,7 @@ fn with_each_shape(test: impl Fn((u64, u64, usize, bool))) {
 
 struct Full {
     memory: Arc<Memory>,
-    options: Options,
+    options: CreateOptions,
     db: HashDb,
     model: Model,
     random: Random,
@@ -80,7 +80,7 @@ impl Full {
     fn of((segment_size, limit, len, background): (u64, u64, usize, bool)) -> Self {
         let capacity = 128 << 20;
         let memory = Memory::new(capacity).expect("memory");
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(segment_size)
             .background(background)
             .capacity(capacity);
@@ -169,12 +169,12 @@ impl Full {
         let mut next = self;
         if kill {
             next.memory =
-                Memory::from_bytes(&next.at_rest(), next.options.capacity).expect("memory");
+                Memory::from_bytes(&next.at_rest(), next.options.opening.capacity).expect("memory");
         }
         drop(std::mem::replace(&mut next.db, standing_in()));
         next.memory.set_limit(next.memory.size().expect("a size"));
         let storage = Arc::clone(&next.memory) as Arc<dyn Storage>;
-        next.db = HashDb::open_on(storage, &next.options).expect("it opens");
+        next.db = HashDb::open_on(storage, &next.options.opening).expect("it opens");
         next
     }
 }
@@ -185,8 +185,8 @@ fn standing_in() -> HashDb {
     HashDb::create_on(memory, &small_options()).expect("a store")
 }
 
-fn small_options() -> Options {
-    Options::new()
+fn small_options() -> CreateOptions {
+    CreateOptions::new()
         .segment_size(4096)
         .background(false)
         .capacity(1 << 20)
@@ -330,7 +330,7 @@ fn a_full_disk_takes_removals() {
     }
     db.close().expect("it closes");
     let storage = disk.directory().open(name, Access::Write);
-    let db = HashDb::open_on(storage.expect("a file"), &options).expect("it opens");
+    let db = HashDb::open_on(storage.expect("a file"), &options.opening).expect("it opens");
     assert_eq!(db.count(), 0);
     tried(&format!("{records} removals of a full disk"));
 }

@@ -5,7 +5,7 @@
 
 use azekura::engine::Persistent as _;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::record::hash::{Compression, CreateOptions, HashDb};
 use azekura::testkit::configuration::compression;
 use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed};
@@ -58,7 +58,7 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
             (64 << 20, 300_000),
             (64 << 20, 1_000_000),
         ]);
-        let options = Options::new()
+        let options = CreateOptions::new()
             .capacity(capacity)
             .segment_size(*random.choose(&[0, 0, 16 << 10, 64 << 10]))
             .space_ratio(*random.choose(&[1.6, 3.0]))
@@ -225,7 +225,7 @@ fn batches_of_several_segments_that_store_no_more_are_taken_by_a_full_store() {
         let mut random = Random::new(!(seed + round_seed()));
         let segment_size = *random.choose(&[4 << 10, 4 << 10, 16 << 10, 64 << 10]);
         let least = PART * UNITS_MAX as u64 * segment_size;
-        let options = Options::new()
+        let options = CreateOptions::new()
             .capacity(least.max(HashDb::least_capacity(segment_size)) + random.below(least))
             .segment_size(segment_size)
             .space_ratio(*random.choose(&[1.6, 3.0]))
@@ -279,7 +279,7 @@ fn batches_of_any_length_write_over_a_full_store() {
         let mut random = Random::new(!(seed + round_seed()));
         let segment_size = *random.choose(&[4 << 10, 8 << 10, 16 << 10]);
         let least = HashDb::least_capacity(segment_size).max(1 << 20);
-        let options = Options::new()
+        let options = CreateOptions::new()
             .capacity(least + random.below(least * 2))
             .segment_size(segment_size)
             .background(random.one_in(2));
@@ -292,7 +292,7 @@ fn batches_of_any_length_write_over_a_full_store() {
             _ => segment_size,
         };
         let _shown = case(seed, &(threads, key_len, len_max, least, &options));
-        let memory = Memory::new(options.capacity).expect("memory");
+        let memory = Memory::new(options.opening.capacity).expect("memory");
         let db = HashDb::create_on(memory, &options).expect("a store");
         let mut all = fill_with_keys(&db, &mut random, key_len, len_max);
         let share = all.len() / threads;

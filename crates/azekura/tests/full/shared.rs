@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Kind, Reader as _};
@@ -30,7 +30,7 @@ fn value_of(count: u64, len: usize) -> Vec<u8> {
 fn full_store(seed: u64, random: &mut Random) -> (HashDb, usize, impl Sized) {
     let len_max = *random.choose(&[2000, 20_000, 100_000]);
     let len = 8 + random.index(len_max);
-    let options = Options::new()
+    let options = CreateOptions::new()
         .capacity(16 << 20)
         .segment_size(*random.choose(&[16 << 10, 64 << 10]))
         .background(random.one_in(2));

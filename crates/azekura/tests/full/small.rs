@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{CreateOptions, HashDb};
 use azekura::testkit::suite::demand;
 use azekura::testkit::tried;
 use azekura::{Kind, Reader as _};
@@ -31,7 +31,7 @@ fn small_devices_and_capacities_hold_records() {
             let size = if capacity == device { device } else { 1 << 31 };
             let memory = Memory::new(size).expect("memory");
             memory.set_limit(device);
-            let options = Options::new().capacity(capacity);
+            let options = CreateOptions::new().capacity(capacity);
             let storage = Arc::clone(&memory) as Arc<dyn Storage>;
             let db = HashDb::create_on(storage, &options).expect("a new store");
             let value = [7; 1000];
@@ -67,7 +67,7 @@ fn a_device_with_less_than_a_huge_page_free_is_used() {
     const RECORDS: u64 = 1000;
     let memory = Memory::new(1 << 30).expect("memory");
     memory.set_limit(24 << 20);
-    let options = Options::new().segment_size(4096);
+    let options = CreateOptions::new().segment_size(4096);
     let db = HashDb::create_on(memory.clone(), &options).expect("a new store");
     let mut records = 0u64;
     let mut fill = || {
@@ -90,7 +90,7 @@ fn a_capacity_is_any_number_of_bytes() {
     for capacity in [2_000_001, 5_000_003, 33_554_431] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("store.azh");
-        let options = Options::new().capacity(capacity);
+        let options = CreateOptions::new().capacity(capacity);
         let db = HashDb::create(&path, &options).expect("a new store");
         let mut records = 0u64;
         while db.put(&records.to_le_bytes(), &[7; 1000]).is_ok() {

@@ -5,7 +5,7 @@
 
 use azekura::Engine as _;
 use azekura::io::memory::Memory;
-use azekura::record::hash::Options;
+use azekura::record::hash::CreateOptions;
 use azekura::testkit::suite::{case, demand, is_full};
 use azekura::testkit::tried;
 
@@ -132,7 +132,7 @@ impl Row {
             writers: self.writers,
             background: true,
         };
-        let options = Options::new()
+        let options = CreateOptions::new()
             .segment_size(self.segment_size)
             .capacity(if self.is_device {
                 1 << 40

@@ -136,7 +136,7 @@ fn storage_of(bytes: &[u8]) -> Arc<dyn Storage> {
 }
 
 fn hash_file(path: &Path) -> HashDb {
-    HashDb::create(path, &azekura::record::hash::Options::default()).expect("a store")
+    HashDb::create(path, &azekura::record::hash::CreateOptions::default()).expect("a store")
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{HashDb, OpenOptions};
 use azekura::{Error, Kind, Result};
 use azekura_bench::threads::start_in;
 
@@ -75,7 +75,7 @@ pub(super) fn run(file: &Path) -> Result<Report> {
         report.acknowledged += next.iter().sum::<u64>() - before;
         report.kills += 1;
         let begun = Instant::now();
-        let db = HashDb::open(file, &Options::default())?;
+        let db = HashDb::open(file, &OpenOptions::default())?;
         report.slowest_open = report.slowest_open.max(begun.elapsed());
         verify(&db, next, &mut report)?;
         db.close()?;
@@ -180,7 +180,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
-        let db = HashDb::open(&self.file, &Options::default())?;
+        let db = HashDb::open(&self.file, &OpenOptions::default())?;
         // Past the buffers of the standard library: an acknowledgement is one system call of 8 bytes.
         let pipe = std::io::stdout()
             .as_fd()
@@ -224,13 +224,14 @@ fn write(db: &HashDb, mut pipe: &File, thread: usize, begin: u64, stop: &AtomicB
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura::record::hash::CreateOptions;
 
     /// If the tour could not see a lost write, it would prove nothing: a store that has forgotten the
     /// last round of a key, one that tore a value, and one that is whole are distinguished.
     #[test]
     fn lost_torn_and_whole_writes_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
-        let db = HashDb::create(dir.path().join("t.azh"), &Options::default()).unwrap();
+        let db = HashDb::create(dir.path().join("t.azh"), &CreateOptions::default()).unwrap();
         let next = [KEYS + 3, 2];
         for (thread, next) in next.into_iter().enumerate() {
             for number in 0..next {

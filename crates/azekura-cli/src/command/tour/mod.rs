@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use azekura::engine::Persistent as _;
 use azekura::error::size;
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{CreateOptions, HashDb, HashReader, OpenOptions};
 use azekura::verbs::{Desired, Expected, Place, Search};
 use azekura::{Engine as _, Reader as _, Result, Verbs as _};
 use azekura_bench::threads::start_in;
@@ -96,7 +96,7 @@ impl Tour {
             step: 0,
             wrong: 0,
         };
-        let db = HashDb::create(&file, &Options::default())?;
+        let db = HashDb::create(&file, &CreateOptions::default())?;
         guide.import(&db)?;
         guide.get(&db)?;
         guide.search(&db)?;
@@ -362,7 +362,7 @@ impl Guide<'_, '_> {
     /// Copies while a thread writes, then looks for everything the tour had written before.
     fn copy(&mut self, file: &Path, target: &Path) -> Result<()> {
         self.step("Copy the file while it is being written to")?;
-        let db = HashDb::open(file, &Options::default())?;
+        let db = HashDb::open(file, &OpenOptions::default())?;
         let copied = AtomicBool::new(false);
         let progress = Progress::work("copying");
         let (took, meanwhile) = std::thread::scope(|scope| -> Result<(Duration, u64)> {

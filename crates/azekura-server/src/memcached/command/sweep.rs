@@ -184,7 +184,7 @@ mod tests {
     use std::sync::Arc;
 
     use azekura::error::Kind;
-    use azekura::record::hash::{HashDb, Options};
+    use azekura::record::hash::{CreateOptions, HashDb};
     use azekura::record::memory::tiny::TinyDb;
 
     use crate::item::Head;
@@ -220,7 +220,7 @@ mod tests {
     fn a_damaged_record_stops_neither_the_sweep_nor_a_dump() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");
-        let db = HashDb::open_or_create(&path, &Options::default()).unwrap();
+        let db = HashDb::open_or_create(&path, &CreateOptions::default()).unwrap();
         let service = Arc::new(Service::new(Arc::new(db), Settings::default()));
         fill(&service, 200);
         let bytes = std::fs::read(&path).unwrap();

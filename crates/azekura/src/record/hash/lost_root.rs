@@ -17,7 +17,7 @@
 //! 2. A record whose newest frame stands in consecutive history is what it states: whatever changed it later is known. If that
 //!    history begins with the log, or with a clear, the rebuilt index is exact, and absence is known, too.
 //! 3. Of all older frames it is unknown whether a removal or a clear followed, and so is absence: reading them is an error
-//!    unless `Options::reads_doubtful`.
+//!    unless `OpenOptions::reads_doubtful`.
 //! 4. Where two segments have one sequence, one of them was written in the place of another one, whose records are gone: what any
 //!    part of the index leads to may be older than what was meant, and everything before the checkpoint is in doubt.
 //! 5. The number of records at the checkpoint is the superblock's.

@@ -12,7 +12,7 @@
 //! What it promises:
 //!
 //! 1. An acknowledged write survives the death of the process (`Durability::Process`), and after a
-//!    `sync(Power)` or with `Options::durability` the loss of power. A power cut leaves a prefix of the history,
+//!    `sync(Power)` or with `OpenOptions::durability` the loss of power. A power cut leaves a prefix of the history,
 //!    with everything synced in it; `update_many` and `clear` are in it whole or not at all.
 //! 2. Reads take no lock and store to no shared line; they see the newest value that was stored before they
 //!    began, or a newer one. Every record is verified against its checksum whenever it is read.
@@ -134,16 +134,23 @@ impl Compression {
     }
 }
 
-/// How to create and open a hash file. The defaults fit a file of any size; each field has a method that sets it.
+/// How a hash file is created. The defaults fit a file of any size. Only `opening` can be chosen anew when it is opened again.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CreateOptions {
+    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB; 0: the largest to 1 MiB of which the capacity, and the room that
+    /// the device has left, hold 512, but 16 KiB at least where a store of these fits. 0.
+    pub segment_size: u64,
+    /// How values are stored. None.
+    pub compression: Compression,
+    /// How the new file is opened.
+    pub opening: OpenOptions,
+}
+
+/// How a hash file is opened; no property of the file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
-    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB; 0: chosen at creation, the largest to 1 MiB of which the
-    /// capacity, and the room that the device has left, hold 512, but 16 KiB at least where a store of these fits. Fixed at
-    /// creation. 0.
-    pub segment_size: u64,
-    /// How values are stored. Fixed at creation. None.
-    pub compression: Compression,
+pub struct OpenOptions {
     /// How many times the live bytes the log may take, at least 1.1. Less costs copies: overwriting at
     /// random, about one byte for each byte written at 1.3, half of one at 1.5, a fifth at 2.0. 1.6.
     pub space_ratio: f64,
@@ -158,9 +165,9 @@ pub struct Options {
     /// Whether a background worker cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
     /// and `maintain` the rest. True.
     pub background: bool,
-    /// How large the file may become; only addresses are reserved. `HashDb::least_capacity` at least. It is no property of the
-    /// file, but of this opening: a file that is larger already, or nearly, is full from the start, and may exceed it by what a full
-    /// store keeps free, lest removals be refused. 1 TiB.
+    /// How large the file may become; only addresses are reserved. `HashDb::least_capacity` at least. A file that is
+    /// larger already, or nearly, is full from the start, and may exceed it by what a full store keeps free, lest removals be
+    /// refused. 1 TiB.
     pub capacity: u64,
     /// Whether records of a damaged file may be read of which a newer version may be lost. Without it, reading one
     /// is an error; so is reading a record that seems absent. `damage()` says what is damaged. False.
@@ -171,9 +178,7 @@ pub struct Options {
 }
 
 setters! {
-    Options {
-        segment_size: u64,
-        compression: Compression,
+    OpenOptions {
         space_ratio: f64,
         durability: Durability,
         syncs_often: bool,
@@ -183,13 +188,16 @@ setters! {
         reads_doubtful: bool,
         retention: impl Into<Option<Retention>>,
     }
+    CreateOptions {
+        segment_size: u64,
+        compression: Compression,
+        opening: OpenOptions,
+    }
 }
 
-impl Default for Options {
+impl Default for OpenOptions {
     fn default() -> Self {
         Self {
-            segment_size: 0,
-            compression: Compression::None,
             space_ratio: 1.6,
             durability: Durability::Process,
             syncs_often: false,
@@ -212,7 +220,7 @@ struct Core {
     // Set by the opener.
     log: Arc<Log>,
     index: Index,
-    options: Options,
+    options: OpenOptions,
     secrets: RapidSecrets,
     compression: Compression,
     /// Values shorter than this are stored as they are.
@@ -354,7 +362,7 @@ impl HashDb {
         self.core.log.end().position()
     }
 
-    /// Keeps the log for followers that are still to come, from now on as this says (`Options::retention`).
+    /// Keeps the log for followers that are still to come, from now on as this says (`OpenOptions::retention`).
     pub fn retain(&self, retention: Option<Retention>) {
         self.core.log.retain(retention);
     }

@@ -23,7 +23,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::layout::{Root, SHIFTS, Super};
 use super::lost_root::{Rest, is_damage};
 use super::recover::{Known, Replay};
-use super::{Core, HashDb, Options, background, value};
+use super::{Core, CreateOptions, HashDb, OpenOptions, background, value};
 use crate::counter::Counter;
 use crate::error::{self, Error, Kind, Result};
 use crate::explore::Mutex;
@@ -49,12 +49,12 @@ impl HashDb {
     ///
     /// The file appears when it can be opened: whenever the process dies, there is none or a whole one.
     /// Costs one sync, and one of the folder.
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
         let (directory, name) = Files::of(path.as_ref());
         Self::create_in(&directory, name, options)
     }
 
-    /// The least `Options::capacity` of a file with segments of this size, a power of two: records, and what a full store keeps free.
+    /// The least `OpenOptions::capacity` of a file with segments of this size, a power of two: records, and what a full store keeps free.
     pub fn least_capacity(segment_size: u64) -> u64 {
         checkpoint::least_capacity(Geometry {
             shift: segment_size.max(1).ilog2(),
@@ -64,8 +64,12 @@ impl HashDb {
     }
 
     /// As [`create`](Self::create), in any directory.
-    pub fn create_in(directory: &dyn Directory, name: &Path, options: &Options) -> Result<Self> {
-        check_options(options)?;
+    pub fn create_in(
+        directory: &dyn Directory,
+        name: &Path,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        check_creation(options)?;
         let storage = directory.create_nameless(name)?;
         let db = Self::create_on(Arc::clone(&storage), options)?;
         storage.take_name()?;
@@ -80,10 +84,10 @@ impl HashDb {
     /// Makes a file that appears when `fill` is done, closed and durable; if that fails, none.
     pub(super) fn create_whole(
         path: &Path,
-        options: &Options,
+        options: &CreateOptions,
         fill: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
-        check_options(options)?;
+        check_creation(options)?;
         let (directory, name) = Files::of(path);
         let storage = directory.create_nameless(name)?;
         let db = Self::create_on(Arc::clone(&storage), options)?;
@@ -95,16 +99,16 @@ impl HashDb {
 
     /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing
     /// anywhere, `Mismatch` if it is not a hash file of a known version.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         Self::open_on(Arc::new(File::open(path.as_ref(), Access::Write)?), options)
     }
 
     /// Opens a file, or makes it if there is none.
-    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn open_or_create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
         let path = path.as_ref();
         match Self::create(path, options) {
             Err(error) if error.kind() == Kind::Invalid && path.exists() => {
-                Self::open(path, options)
+                Self::open(path, &options.opening)
             }
             other => other,
         }
@@ -113,8 +117,8 @@ impl HashDb {
     /// Makes a store on an empty storage. A crash in here leaves a storage that is no store yet
     /// (`Mismatch`): empty it and make the store again. [`create`](Self::create) does not leave one.
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
-    pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        check_options(options)?;
+    pub fn create_on(storage: Arc<dyn Storage>, options: &CreateOptions) -> Result<Self> {
+        check_creation(options)?;
         let segment_size = chosen_segment_size(storage.as_ref(), options);
         let shift = segment_size.trailing_zeros();
         let identity = identity(storage.as_ref());
@@ -122,9 +126,9 @@ impl HashDb {
             shift,
             salt: identity as u32,
         };
-        check_holds(options.capacity, segment_size)?;
+        check_holds(options.opening.capacity, segment_size)?;
         storage.resize(geometry.offset_of(1))?;
-        let log = open_log(&storage, geometry, options)?;
+        let log = open_log(&storage, geometry, &options.opening)?;
         log.segments().finish_adoption()?;
         log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
@@ -136,15 +140,15 @@ impl HashDb {
         let superblock = SuperblockPair::create(storage.as_ref(), 0, payload)?;
         let state = Checkpoint::found(superblock, Root::new());
         let index = Index::new(log.domain())?;
-        let core = build(log, index, options, state, 0, Arc::default())?;
+        let core = build(log, index, &options.opening, state, 0, Arc::default())?;
         core.sync_storage()?;
         Self::start(core)
     }
 
     /// Opens the store on a storage.
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
-    pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
-        check_options(options)?;
+    pub fn open_on(storage: Arc<dyn Storage>, options: &OpenOptions) -> Result<Self> {
+        check_opening(options)?;
         let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
         let last = &found_super.payload;
         let size = storage.size()?;
@@ -203,7 +207,7 @@ impl HashDb {
     /// written, and the file does not grow.
     fn open_without_root(
         storage: &Arc<dyn Storage>,
-        options: &Options,
+        options: &OpenOptions,
         found_super: SuperblockPair<Super>,
         segments: u64,
     ) -> Result<Self> {
@@ -222,7 +226,7 @@ impl HashDb {
     /// nothing can be written: for reading only. Nothing is written.
     fn open_in_doubt(
         log: Arc<Log>,
-        options: &Options,
+        options: &OpenOptions,
         mut found_super: SuperblockPair<Super>,
         root: Root,
         (mut replay, found): (Replay, &Recovered),
@@ -293,7 +297,7 @@ impl Closing for Core {
 fn build(
     log: Arc<Log>,
     index: Index,
-    options: &Options,
+    options: &OpenOptions,
     checkpoint: Checkpoint,
     count: u64,
     known: Arc<Known>,
@@ -326,7 +330,11 @@ fn build(
     })
 }
 
-fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -> Result<Arc<Log>> {
+fn open_log(
+    storage: &Arc<dyn Storage>,
+    geometry: Geometry,
+    options: &OpenOptions,
+) -> Result<Arc<Log>> {
     // A store that is larger than its capacity has addresses for what it may need besides: see `log::segment::space`.
     let besides = HashDb::least_capacity(geometry.segment_size());
     let there = 2 * storage.size()?.next_multiple_of(4096) + besides;
@@ -343,11 +351,12 @@ fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -
 
 /// The segment size that was asked for, or one that fits the capacity and the device: what a full store keeps free is
 /// counted in segments.
-fn chosen_segment_size(storage: &dyn Storage, options: &Options) -> u64 {
+fn chosen_segment_size(storage: &dyn Storage, options: &CreateOptions) -> u64 {
     if options.segment_size != 0 {
         return options.segment_size;
     }
-    let room = options.capacity.min(storage.free().unwrap_or(u64::MAX));
+    let free = storage.free().unwrap_or(u64::MAX);
+    let room = options.opening.capacity.min(free);
     let fitting = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
     let mut size = fitting.clamp(SIZE_MIN, SIZE_MAX);
     while size > 4096 && HashDb::least_capacity(size) > room {
@@ -370,7 +379,7 @@ fn check_holds(capacity: u64, segment_size: u64) -> Result<()> {
     .remedy("raise the capacity, or take smaller segments"))
 }
 
-fn check_options(options: &Options) -> Result<()> {
+fn check_creation(options: &CreateOptions) -> Result<()> {
     let shift = options.segment_size.trailing_zeros();
     let is_size = options.segment_size.is_power_of_two() && SHIFTS.contains(&shift);
     if options.segment_size != 0 && !is_size {
@@ -379,6 +388,10 @@ fn check_options(options: &Options) -> Result<()> {
                 .found(options.segment_size, "4096 to 67108864, or 0"),
         );
     }
+    check_opening(&options.opening)
+}
+
+fn check_opening(options: &OpenOptions) -> Result<()> {
     if !(1.1..=1000.0).contains(&options.space_ratio) {
         return Err(Error::new(Kind::Invalid, "the space ratio is out of range")
             .found(options.space_ratio, "1.1 to 1000"));

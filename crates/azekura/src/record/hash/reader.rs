@@ -30,7 +30,7 @@ use super::lost_root::{Rest, is_damage};
 use super::open::read_root_within;
 use super::read::{check_led, could_mean, led_astray, passing};
 use super::recover::{Known, Replay};
-use super::{Compression, HashDb, Options, promise, value};
+use super::{Compression, CreateOptions, HashDb, promise, value};
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Damaged, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
@@ -129,7 +129,7 @@ impl HashReader {
     }
 
     /// Of a damaged file, reads also the records of which a newer version may be lost, as with
-    /// `Options::reads_doubtful`. [`damage`](Self::damage) says what is damaged.
+    /// `OpenOptions::reads_doubtful`. [`damage`](Self::damage) says what is damaged.
     #[must_use]
     pub fn reading_doubtful(mut self) -> Self {
         self.reads_doubtful = true;
@@ -672,11 +672,9 @@ impl Persistent for HashReader {
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let options = {
             let view = self.view();
-            Options {
-                compression: view.compression,
-                segment_size: view.log.geometry().segment_size(),
-                ..Options::default()
-            }
+            CreateOptions::new()
+                .compression(view.compression)
+                .segment_size(view.log.geometry().segment_size())
         };
         HashDb::create_whole(target, &options, |copy| {
             self.answer_from_one_moment(|view| {

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | nothing that changes a record | all | all |
 //! | a frame of which one bit is wrong, or of which only long values are damaged | of its damaged records, an error until they are written in a later frame; all others as ever | accepted |
-//! | unknown | of a record whose frame stands after the damage, as ever; of all others, and of absent ones, an error, unless `Options::reads_doubtful` | refused |
+//! | unknown | of a record whose frame stands after the damage, as ever; of all others, and of absent ones, an error, unless `OpenOptions::reads_doubtful` | refused |
 //!
 //! 1. Writes beside such a frame are safe: its keys are known, and their entries point to it. That is
 //!    what damage before the checkpoint looks like, where the index holds the place of a record that does not verify:
@@ -171,7 +171,7 @@ impl Known {
         .at(path)
         .remedy(format!(
             "run `azekura repair {0} NEW-FILE`; `azekura list {0}` and `azekura export {0}` show records in doubt as they are \
-             known, in the library `Options::reads_doubtful` reads them",
+             known, in the library `OpenOptions::reads_doubtful` reads them",
             path.display()
         ));
         match first {

@@ -27,7 +27,7 @@ use super::lost_root::{Evidence, Rest};
 use super::open::read_root;
 use super::report::{Doubt, RepairReport};
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
-use super::{Core, HashDb, Options, value};
+use super::{Core, CreateOptions, HashDb, value};
 use crate::error::{Kind, Result, quote};
 use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
@@ -57,11 +57,9 @@ pub fn repair(
     let last = SuperblockPair::<Super>::read(storage.as_ref())?.payload;
     let mut report = RepairReport::default();
     let storage = in_whole_segments(storage, &last, target)?;
-    let options = Options {
-        compression: last.compression,
-        segment_size: last.geometry.segment_size(),
-        ..Options::default()
-    };
+    let options = CreateOptions::new()
+        .compression(last.compression)
+        .segment_size(last.geometry.segment_size());
     HashDb::create_whole(target, &options, |db| {
         repair_storage(&storage, &last, db, &mut report, progress)?;
         report.recovered = crate::engine::Reader::count(db);
@@ -467,15 +465,15 @@ mod tests {
     fn a_file_that_may_only_be_read_gets_no_writer_while_it_is_repaired() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("damaged.azh");
-        let options = Options::default();
+        let options = CreateOptions::default();
         HashDb::create(&path, &options).unwrap().close().unwrap();
         let storage = File::open(&path, Access::Read).unwrap();
         keep_unchanged(&storage).unwrap();
         // A writer that comes after the repair has looked for one.
-        let refused = HashDb::open(&path, &options).err().unwrap();
+        let refused = HashDb::open(&path, &options.opening).err().unwrap();
         assert_eq!(refused.kind(), Kind::Locked, "{refused}");
         drop(storage);
-        let db = HashDb::open(&path, &options).unwrap();
+        let db = HashDb::open(&path, &options.opening).unwrap();
         let storage = File::open(&path, Access::Read).unwrap();
         let refused = keep_unchanged(&storage).unwrap_err();
         assert_eq!(refused.kind(), Kind::Locked, "{refused}");

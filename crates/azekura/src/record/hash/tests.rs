@@ -37,13 +37,11 @@ use crate::log::recover::Trust;
 use crate::testkit::Random;
 use crate::verbs::Verbs as _;
 
-fn small() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 26,
-        ..Options::default()
-    }
+fn small() -> CreateOptions {
+    CreateOptions::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 26)
 }
 
 /// For `Log::recover` of a log that its writer has open; `shared`: by another process.
@@ -75,7 +73,7 @@ fn records_come_back_after_a_reopen_with_and_without_a_checkpoint() {
         }
         let count = db.count();
         db.close().unwrap();
-        let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+        let db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
         assert_eq!(db.count(), count);
         for i in 0..5000u32 {
             let value = db.get(format!("key{i}").as_bytes()).unwrap();
@@ -117,7 +115,7 @@ fn a_checkpoint_made_in_parts_may_be_cut_anywhere() {
     assert!(syncs >= 4, "{syncs} syncs: it was made in parts");
     let verify = |disk: &SimDisk, what: &str| {
         let storage = disk.directory().open(name, Access::Write).unwrap();
-        let db = HashDb::open_on(storage, &small()).expect(what);
+        let db = HashDb::open_on(storage, &small().opening).expect(what);
         assert_eq!(db.count(), 450, "{what}");
         let report = db.check(&mut |_, _| ()).unwrap();
         assert_eq!(report.damage, Vec::<String>::new(), "{what}");
@@ -193,7 +191,7 @@ fn compact_leaves_little_more_than_the_live_bytes() {
         assert_eq!(db.get(&i.to_le_bytes()).unwrap(), Some(vec![1; 100]));
     }
     db.close().unwrap();
-    let db = HashDb::open_on(memory, &small()).unwrap();
+    let db = HashDb::open_on(memory, &small().opening).unwrap();
     assert_eq!(db.count(), 2000);
     assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
 }
@@ -217,7 +215,7 @@ fn of_a_batch_only_its_records_count_as_live() {
     assert_eq!(live_frames(&db), 4000 * 24);
     let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
     drop(db);
-    let db = HashDb::open_on(killed, &small()).unwrap();
+    let db = HashDb::open_on(killed, &small().opening).unwrap();
     let live = live_frames(&db);
     assert!(live <= 4000 * 24 + 4096, "{live} after a kill");
     // Each takes three segments, and more than half of the last one stays empty.
@@ -241,10 +239,7 @@ fn of_a_batch_only_its_records_count_as_live() {
 fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {
     for (segment_size, longest, keys) in [(4096, 20_000, 400u64), (64 << 10, 300_000, 60)] {
         let memory = Memory::new(1 << 28).unwrap();
-        let options = Options {
-            segment_size,
-            ..small()
-        };
+        let options = small().segment_size(segment_size);
         let db = HashDb::create_on(memory.clone(), &options).unwrap();
         let mut random = Random::new(segment_size);
         let mut model = std::collections::BTreeMap::new();
@@ -279,11 +274,7 @@ fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {
 #[test]
 fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() {
     let memory = Memory::new(1 << 28).unwrap();
-    let options = Options {
-        background: true,
-        capacity: 1 << 28,
-        ..small()
-    };
+    let options = small().background(true).capacity(1 << 28);
     let db = HashDb::create_on(memory, &options).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -303,7 +294,7 @@ fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() 
             db.put(&key, b"acknowledged").unwrap();
             let target = Memory::new(1 << 28).unwrap();
             db.core.copy_onto(target.as_ref(), &mut |_, _| ()).unwrap();
-            let copy = HashDb::open_on(target, &small()).unwrap();
+            let copy = HashDb::open_on(target, &small().opening).unwrap();
             assert_eq!(
                 copy.check(&mut |_, _| ()).unwrap().damage,
                 Vec::<String>::new()
@@ -319,10 +310,7 @@ fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() 
 
 #[test]
 fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
-    let options = Options {
-        compression: Compression::Lz4,
-        ..small()
-    };
+    let options = small().compression(Compression::Lz4);
     let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options).unwrap();
     let from = db.position();
     let mut follower = db.log().follow(Some(from)).unwrap();
@@ -399,10 +387,7 @@ fn where_no_frame_ends_nobody_follows_from() {
 fn a_capacity_that_no_record_fits_in_is_refused() {
     let least = HashDb::least_capacity(4096);
     for (capacity, fits) in [(4096, false), (least - 4096, false), (least, true)] {
-        let options = Options {
-            capacity,
-            ..small()
-        };
+        let options = small().capacity(capacity);
         let made = HashDb::create_on(Memory::new(1 << 20).unwrap(), &options);
         match made {
             Ok(db) => {
@@ -496,14 +481,14 @@ fn a_store_that_ends_with_a_large_value_opens_again() {
     db.put(b"large", &vec![7; 100_000]).unwrap();
     db.checkpoint().unwrap();
     db.close().unwrap();
-    let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+    let db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
     assert_eq!(
         db.get(b"large").unwrap().map(|value| value.len()),
         Some(100_000)
     );
     db.put(b"more", b"2").unwrap();
     db.close().unwrap();
-    let db = HashDb::open_on(memory, &small()).unwrap();
+    let db = HashDb::open_on(memory, &small().opening).unwrap();
     assert_eq!(db.count(), 3);
     assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
 }
@@ -553,7 +538,7 @@ fn what_a_killed_thread_left_open_in_the_log_is_not_damage() {
     let report = reader.check(&mut |_, _| ()).unwrap();
     assert_eq!((report.damage, report.records), (Vec::new(), 59));
     // What was synced cannot be open.
-    let db = HashDb::open(&path, &small()).unwrap();
+    let db = HashDb::open(&path, &small().opening).unwrap();
     db.sync(Durability::Power).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     drop(db);
@@ -637,11 +622,7 @@ fn a_repair_of_a_file_cut_short_says_so_and_saves_what_stands_before() {
 fn a_full_file_of_an_odd_capacity_takes_changes_after_a_kill() {
     for rest in [0, 1, 7, 23, 24, 100, 4095] {
         let capacity = (35 << 20) + rest;
-        let options = Options {
-            segment_size: 16 << 10,
-            capacity,
-            ..small()
-        };
+        let options = small().segment_size(16 << 10).capacity(capacity);
         let memory = Memory::new(1 << 26).unwrap();
         let db = HashDb::create_on(memory.clone(), &options).unwrap();
         let mut key = 0u32;
@@ -653,7 +634,7 @@ fn a_full_file_of_an_odd_capacity_takes_changes_after_a_kill() {
         drop(db);
         for bytes in [bytes, memory.to_vec()] {
             let memory = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-            let db = HashDb::open_on(memory, &options).unwrap();
+            let db = HashDb::open_on(memory, &options.opening).unwrap();
             assert!(db.damage().is_empty(), "{rest}: {:?}", db.damage());
             assert!(db.remove(&0u32.to_le_bytes()).unwrap(), "{rest}");
             assert_eq!(db.count(), u64::from(key) - 1);
@@ -668,11 +649,7 @@ fn a_header_that_states_more_room_than_an_offset_reaches_is_none() {
     const SIZE: u64 = 64 << 20;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forged.azh");
-    let options = Options {
-        segment_size: SIZE,
-        capacity: 1 << 40,
-        ..small()
-    };
+    let options = small().segment_size(SIZE).capacity(1 << 40);
     let db = HashDb::create(&path, &options).unwrap();
     for key in 0..10u8 {
         db.put(&[key], b"value").unwrap();
@@ -695,7 +672,7 @@ fn a_header_that_states_more_room_than_an_offset_reaches_is_none() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(from + 65 * SIZE).unwrap();
     file.write_all_at(&[0xa5; 64], from + 64).unwrap();
-    let db = HashDb::open(&path, &options).unwrap();
+    let db = HashDb::open(&path, &options.opening).unwrap();
     assert!(!db.damage().is_empty());
     for key in 0..10u8 {
         assert_ne!(db.get(&[key]).ok(), Some(None), "{key}");
@@ -732,7 +709,7 @@ fn keys_that_the_index_cannot_tell_apart_keep_their_records() {
             assert_eq!(db.get(key).unwrap(), Some(value(key)));
         }
         db.close().unwrap();
-        db = HashDb::open_on(memory.clone(), &small()).unwrap();
+        db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
         let damage = db.check(&mut |_, _| ()).unwrap().damage;
         assert_eq!(damage, Vec::<String>::new());
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
@@ -762,7 +739,7 @@ fn a_scan_ends_at_damage_or_continues_past_it() {
     let at = bytes.windows(needle.len()).position(|part| part == needle);
     memory.write_at(at.unwrap() as u64, b"T").unwrap();
 
-    let writer = HashDb::open_on(memory.clone(), &small()).unwrap();
+    let writer = HashDb::open_on(memory.clone(), &small().opening).unwrap();
     let reader = HashReader::open_on(memory).unwrap();
     for db in [&writer as &dyn Reader, &reader] {
         let error = db.scan(None, &mut |_, _| ControlFlow::Continue(()));

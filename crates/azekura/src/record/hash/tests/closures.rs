@@ -15,10 +15,7 @@ use crate::testkit::suite::demand;
 
 /// A store of the least capacity and `more` segments, filled with values of `len` bytes; and how many there are.
 fn full(more: u64, len: usize) -> (HashDb, u32) {
-    let options = Options {
-        capacity: HashDb::least_capacity(4096) + more * 4096,
-        ..small()
-    };
+    let options = small().capacity(HashDb::least_capacity(4096) + more * 4096);
     let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options).unwrap();
     let mut count = 0u32;
     loop {

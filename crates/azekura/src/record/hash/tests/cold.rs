@@ -31,10 +31,7 @@ fn dead_bytes(log: &Log) -> u64 {
 #[test]
 fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     const LIMIT: u64 = 1 << 27;
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = CreateOptions::new().background(false);
     let memory = Memory::new(LIMIT).unwrap();
     let db = HashDb::create_on(memory.clone(), &options).unwrap();
     for i in 0..200_000u32 {
@@ -44,7 +41,7 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     db.close().unwrap();
     for round in 0..10 {
         let copy = Memory::from_bytes(&memory.to_vec(), LIMIT).unwrap();
-        let db = Arc::new(HashDb::open_on(copy, &options).unwrap());
+        let db = Arc::new(HashDb::open_on(copy, &options.opening).unwrap());
         let loading = {
             let db = Arc::clone(&db);
             std::thread::spawn(move || {
@@ -186,7 +183,7 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     db.checkpoint().unwrap();
     let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
     drop(db);
-    let db = HashDb::open_on(killed, &small()).unwrap();
+    let db = HashDb::open_on(killed, &small().opening).unwrap();
     for i in 0..2000u32 {
         let wanted = if i < 1000 { &b"after"[..] } else { b"before" };
         assert_eq!(
@@ -219,7 +216,7 @@ fn with_unreadable_images() -> (lost_root::Unreadable, Vec<usize>) {
 #[test]
 fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
     let (storage, lost) = with_unreadable_images();
-    let db = HashDb::open_on(Arc::new(storage), &small()).unwrap();
+    let db = HashDb::open_on(Arc::new(storage), &small().opening).unwrap();
     let is_lost = |i: &u32| {
         let hash = Hash::of_key(&i.to_le_bytes(), &db.core.secrets);
         lost.contains(&hash.partition())
@@ -247,7 +244,7 @@ fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
 #[test]
 fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
     let (storage, lost) = with_unreadable_images();
-    let writer = HashDb::open_on(storage.memory.clone(), &small()).unwrap();
+    let writer = HashDb::open_on(storage.memory.clone(), &small().opening).unwrap();
     let reader = HashReader::open_on(Arc::new(storage)).unwrap();
     let mut refused = 0;
     for round in 0..2u8 {

@@ -99,7 +99,7 @@ fn a_copy_made_beside_a_writer_goes_on_with_new_sequences() {
     assert!(storage.hook.lock().unwrap().is_none());
     let before = db.log().segments().in_use(Use::Log).len();
     assert!(before > 4, "{before} segments");
-    let copy = HashDb::open_on(copied.clone(), &small()).unwrap();
+    let copy = HashDb::open_on(copied.clone(), &small().opening).unwrap();
     assert_eq!(copy.count(), 41);
     for i in 40..200u32 {
         copy.put(&i.to_le_bytes(), &[2; 400]).unwrap();
@@ -113,7 +113,7 @@ fn a_copy_made_beside_a_writer_goes_on_with_new_sequences() {
     assert_eq!(segments, distinct, "each sequence is of one segment");
     let killed = Memory::from_bytes(&copied.to_vec(), 1 << 26).unwrap();
     drop(copy);
-    let copy = HashDb::open_on(killed, &small()).unwrap();
+    let copy = HashDb::open_on(killed, &small().opening).unwrap();
     assert_eq!(copy.count(), 201);
     for i in 0..200u32 {
         let value = copy.get(&i.to_le_bytes()).unwrap();
@@ -136,7 +136,7 @@ fn a_copy_that_was_made_survives_loss_of_power() {
     let mut states = 0;
     for cut in disk.crash_states(disk.events(), &Limits::default()) {
         let storage = cut.directory().open(name, Access::Write).unwrap();
-        let copy = HashDb::open_on(storage, &small()).unwrap();
+        let copy = HashDb::open_on(storage, &small().opening).unwrap();
         assert_eq!((copy.count(), copy.damage()), (100, Vec::new()));
         for i in 0..100u32 {
             let value = copy.get(&i.to_le_bytes()).unwrap();

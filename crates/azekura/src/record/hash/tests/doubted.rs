@@ -88,7 +88,7 @@ fn records_before_a_part_of_the_log_that_is_lost_are_named_with_its_place() {
 
 /// What opening states of damage.
 fn affected(bytes: &[u8]) -> Vec<Affects> {
-    let db = HashDb::open_on(opened(bytes).0, &small()).unwrap();
+    let db = HashDb::open_on(opened(bytes).0, &small().opening).unwrap();
     let damage = db.damage();
     damage.into_iter().map(|damage| damage.affects).collect()
 }

@@ -17,11 +17,8 @@ use crate::kernel::{Payload, SuperblockPair};
 
 const SIZE: usize = 16 << 10;
 
-pub(super) fn options() -> Options {
-    Options {
-        segment_size: SIZE as u64,
-        ..small()
-    }
+pub(super) fn options() -> CreateOptions {
+    small().segment_size(SIZE as u64)
 }
 
 fn value_of(key: u32, round: u32) -> Vec<u8> {
@@ -78,7 +75,7 @@ pub(super) fn recovered(after: u64) -> (Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, u64
     let at = place_of_sequence(&bytes, ends).unwrap();
     bytes[at + SIZE / 2..at + SIZE / 2 + 4096].fill(0);
     let cut = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-    let db = HashDb::open_on(cut.clone(), &options()).unwrap();
+    let db = HashDb::open_on(cut.clone(), &options().opening).unwrap();
     assert!(db.damage().is_empty());
     let held = contents(&db);
     let bytes = cut.to_vec();
@@ -95,7 +92,7 @@ fn a_blank_header_and_link_bring_back_no_segment_that_was_dropped() {
         stale += u32::from(place_of_sequence(&bytes, ends + 1).is_some());
         bytes[at..at + 64].fill(0);
         let damaged = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-        let db = HashDb::open_on(damaged, &options()).unwrap();
+        let db = HashDb::open_on(damaged, &options().opening).unwrap();
         assert!(!db.damage().is_empty(), "segment {ends:#x}");
         for key in 0..200u32 {
             let key = key.to_le_bytes();
@@ -116,7 +113,7 @@ fn a_repair_leaves_out_the_segments_that_a_recovery_dropped() {
             let mut memory = Memory::from_bytes(&bytes, 1 << 26).unwrap();
             let mut wanted = held.clone();
             if more > 0 {
-                let db = HashDb::open_on(memory.clone(), &options()).unwrap();
+                let db = HashDb::open_on(memory.clone(), &options().opening).unwrap();
                 for key in 0..more {
                     let (key, value) = (key.to_le_bytes(), value_of(key, 9));
                     db.put(&key, &value).unwrap();

@@ -52,10 +52,7 @@ fn part_free_segments(db: &HashDb) {
 
 #[test]
 fn where_the_emptiest_segment_does_not_fit_another_one_is_cleaned() {
-    let options = Options {
-        capacity: 1 << 20,
-        ..small()
-    };
+    let options = small().capacity(1 << 20);
     let db = HashDb::create_on(Memory::new(1 << 20).unwrap(), &options).unwrap();
     let long: [&[u8]; 3] = [b"long 0", b"long 1", b"long 2"];
     db.update_many(&long, &mut |_| {

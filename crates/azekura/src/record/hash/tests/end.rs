@@ -65,7 +65,7 @@ fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
             }
             // As if the process were killed: the file is not closed.
             memory = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
-            db = HashDb::open_on(memory.clone(), &small()).unwrap();
+            db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
             assert_eq!(db.count(), count);
             assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
         }
@@ -138,7 +138,7 @@ fn a_follower_goes_on_over_openings_after_a_crash() {
             positions.push(db.position());
         }
         memory = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
-        db = HashDb::open_on(memory.clone(), &small()).unwrap();
+        db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
     }
     for (before, from) in positions.iter().enumerate() {
         let mut follower = db.log().follow(Some(*from)).unwrap();
@@ -157,10 +157,7 @@ fn a_follower_goes_on_over_openings_after_a_crash() {
 #[test]
 fn a_store_that_can_be_grown_is_never_full() {
     for background in [false, true] {
-        let options = Options {
-            background,
-            ..small()
-        };
+        let options = small().background(background);
         let db = HashDb::create_on(Memory::new(1 << 28).unwrap(), &options).unwrap();
         for key in 0..30_000u32 {
             db.put(&key.to_le_bytes(), &[7; 20]).unwrap();
@@ -189,7 +186,7 @@ fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
     // Nothing of the frame is there: it is published by its first word.
     bytes[begin + 64..begin + 40_960].fill(0);
     let killed = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-    let db = HashDb::open_on(killed.clone(), &small()).unwrap();
+    let db = HashDb::open_on(killed.clone(), &small().opening).unwrap();
     assert!(db.damage().is_empty(), "{:?}", db.damage());
     assert_eq!(db.get(b"after").unwrap(), Some(b"value".to_vec()));
     assert_eq!(db.get(b"large").unwrap(), None);
@@ -255,7 +252,7 @@ fn a_system_without_a_boot_id_may_have_lost_power() {
     drop(db);
     let at = 16384 + at.segment() as usize * 4096 + at.offset().unwrap() as usize;
     bytes[at + 16..at + 100].fill(0xa5);
-    let open = |storage: Arc<dyn Storage>| HashDb::open_on(storage, &small()).unwrap();
+    let open = |storage: Arc<dyn Storage>| HashDb::open_on(storage, &small().opening).unwrap();
     let cut = Memory::from_bytes(&bytes, 1 << 26).unwrap();
     let db = open(Arc::new(Bootless(cut)));
     assert!(db.damage().is_empty(), "{:?}", db.damage());
@@ -285,7 +282,7 @@ fn after_a_clear_and_a_kill_what_was_put_since_is_live() {
         "replay begins before the clear"
     );
     drop(db);
-    let db = HashDb::open_on(killed, &small()).unwrap();
+    let db = HashDb::open_on(killed, &small().opening).unwrap();
     let (used, live) = db.core.log_bytes();
     assert!(live >= 40 * 208, "{live} live of {used}");
     assert!(
@@ -375,7 +372,7 @@ fn what_is_damaged_after_a_close_is_an_error_to_a_reader_that_was_there() {
         db.close().unwrap();
         let reader = HashReader::open_on(memory.clone()).unwrap();
         assert_eq!(reader.get(&[0]).unwrap(), Some(vec![1; 100]));
-        let writer = HashDb::open_on(memory.clone(), &small()).unwrap();
+        let writer = HashDb::open_on(memory.clone(), &small().opening).unwrap();
         let mut ends = vec![writer.position()];
         for key in 0..4u8 {
             writer.put(&[key], &[2; 100]).unwrap();
@@ -403,7 +400,7 @@ fn what_stands_after_a_later_close_is_no_damage_to_a_reader_that_was_there() {
     db.close().unwrap();
     let reader = HashReader::open_on(memory.clone()).unwrap();
     assert_eq!(reader.get(b"key").unwrap().as_deref(), Some(&b"older"[..]));
-    let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+    let db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
     db.put(b"key", b"newer").unwrap();
     let end = db.position();
     let at = db.log().geometry().offset_of(db.log().end().segment()) + u64::from(end.offset);
@@ -426,14 +423,12 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
     let mut random = Random::new(crate::testkit::round_seed() ^ 0x5e9);
     let mut all = 0;
     for segment_size in [4096, 16_384] {
-        let options = Options {
-            segment_size,
-            compression: Compression::None,
-            capacity: 1 << 30,
+        let options = small()
+            .segment_size(segment_size)
+            .compression(Compression::None)
+            .capacity(1 << 30)
             // Nothing is cleaned meanwhile.
-            space_ratio: 100.0,
-            ..small()
-        };
+            .space_ratio(100.0);
         let memory = Memory::new(1 << 30).unwrap();
         let db = HashDb::create_on(memory, &options).unwrap();
         let log = &db.core.log;
@@ -540,7 +535,7 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
         let damaged = Memory::from_bytes(&bytes, 1 << 24).unwrap();
         // Of a damaged one that may change anything, all before it is in doubt.
         let is_wide = entries[0].kind.is_wide();
-        match HashDb::open_on(damaged, &small()) {
+        match HashDb::open_on(damaged, &small().opening) {
             Ok(db) => {
                 assert!(is_wide, "{:?}", entries[0].kind);
                 assert_eq!(db.put(b"one", b"1").unwrap_err().kind(), Kind::Corrupted);
@@ -551,7 +546,9 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
                 assert!(text.contains("unknown record type"), "{text}");
             }
         }
-        let refused = HashDb::open_on(killed.clone(), &small()).err().unwrap();
+        let refused = HashDb::open_on(killed.clone(), &small().opening)
+            .err()
+            .unwrap();
         assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
         assert!(
             refused.to_string().contains("unknown record type"),

@@ -16,10 +16,7 @@ use crate::kernel::SuperblockPair;
 #[test]
 fn a_blank_header_of_any_segment_hides_no_later_one() {
     const SIZE: usize = 16 << 10;
-    let options = Options {
-        segment_size: SIZE as u64,
-        ..small()
-    };
+    let options = small().segment_size(SIZE as u64);
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &options).unwrap();
     let value_of = |key: u32| vec![key as u8; 100 + key as usize % 200];
@@ -41,7 +38,7 @@ fn a_blank_header_of_any_segment_hides_no_later_one() {
             let damaged = Memory::from_bytes(&bytes, 1 << 26).unwrap();
             let context = format!("segment {segment}, {from}..{to}");
             for turn in 0..2 {
-                let Ok(db) = HashDb::open_on(damaged.clone(), &options) else {
+                let Ok(db) = HashDb::open_on(damaged.clone(), &options.opening) else {
                     panic!("{context}: it does not open");
                 };
                 for key in keys.clone() {

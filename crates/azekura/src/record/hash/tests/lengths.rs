@@ -12,18 +12,16 @@ use crate::testkit::conformance::lengths::{edges, step, value};
 use crate::testkit::suite::{is_full, tried_at_least};
 use crate::verbs::Verbs;
 
-fn options_of(segment_size: u64) -> Options {
-    Options {
-        segment_size,
-        background: false,
-        ..Options::default()
-    }
+fn options_of(segment_size: u64) -> CreateOptions {
+    CreateOptions::new()
+        .segment_size(segment_size)
+        .background(false)
 }
 
 type Put = fn(&HashDb, &[u8], &[u8]) -> crate::error::Result<()>;
 
 /// What `put` puts of `new` over `old` is there after a kill, and nothing is damaged.
-fn survives(options: &Options, old: &[usize], new: &[usize], put: Put) -> u64 {
+fn survives(options: &CreateOptions, old: &[usize], new: &[usize], put: Put) -> u64 {
     // Long values fill whole segments: a few at a time.
     let some = |len: &usize| old.chunks(if *len > 70_001 { 16 } else { 128 });
     let each = new
@@ -40,7 +38,7 @@ fn survives(options: &Options, old: &[usize], new: &[usize], put: Put) -> u64 {
             count += 1;
         }
         let copy = Memory::from_bytes(&memory.to_vec(), 1 << 28).unwrap();
-        let killed = HashDb::open_on(copy, options);
+        let killed = HashDb::open_on(copy, &options.opening);
         let killed = killed.unwrap_or_else(|error| panic!("{len} over some: {error}"));
         for &before in old {
             let found = killed.get(&key(before)).unwrap();

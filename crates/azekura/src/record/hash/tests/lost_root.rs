@@ -65,10 +65,7 @@ impl Over for Shared {
 
 /// A file that was changed in a way of its own, and what it holds.
 fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
-    let options = Options {
-        segment_size: *random.choose(&[4096, 8192, 32 << 10]),
-        ..small()
-    };
+    let options = small().segment_size(*random.choose(&[4096, 8192, 32 << 10]));
     let memory = Memory::new(ROOM).unwrap();
     let mut db = HashDb::create_on(memory.clone(), &options).unwrap();
     let keys = *random.choose(&[10, 100, 1000, 5000]);
@@ -108,7 +105,7 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
             50 if upkeep > 6 => db.compact(&mut |_, _| ()).unwrap(),
             51 => {
                 db.close().unwrap();
-                db = HashDb::open_on(memory.clone(), &options).unwrap();
+                db = HashDb::open_on(memory.clone(), &options.opening).unwrap();
             }
             of if of % 100 < removes => {
                 db.remove(&key).unwrap();
@@ -225,11 +222,8 @@ fn judge_records(reader: &dyn crate::engine::Reader, model: &Model, what: &str) 
 
 /// Opens the file both ways; how many reads are errors. `None`: it does not open.
 fn cost(storage: &Arc<dyn Storage>, model: &Model, what: &str) -> Option<u64> {
-    let options = Options {
-        capacity: ROOM,
-        ..small()
-    };
-    let db = match HashDb::open_on(Arc::clone(storage), &options) {
+    let options = small().capacity(ROOM);
+    let db = match HashDb::open_on(Arc::clone(storage), &options.opening) {
         Ok(db) => db,
         Err(error) => {
             assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");
@@ -329,7 +323,7 @@ fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
             assert!(cost.is_some() || has_two, "{what}: it does not open");
             let is_whole = cost.filter(|_| !has_two && how != 2);
             certain += judge_repair(&storage, &model, is_whole, &what);
-            let db = HashDb::open_on(Arc::clone(&storage), &small());
+            let db = HashDb::open_on(Arc::clone(&storage), &small().opening);
             let doubts = |db: HashDb| db.damage().iter().any(|of| of.affects.is_unbounded());
             // A page that cannot be read may hold images, too: these are known when they are needed.
             let is_doubted = db.is_ok_and(doubts) || how == 2;
@@ -366,7 +360,7 @@ fn a_flipped_bit_of_the_root_costs_nothing() {
             let memory = Memory::from_bytes(&damaged, ROOM).unwrap();
             let what = format!("seed {seed}, bit {bit} at {at:#x}");
             let open = || {
-                HashDb::open_on(Arc::clone(&memory) as Arc<_>, &small())
+                HashDb::open_on(Arc::clone(&memory) as Arc<_>, &small().opening)
                     .unwrap_or_else(|error| panic!("{what}: {error}"))
             };
             let db = open();
@@ -405,7 +399,7 @@ fn a_page_written_over_another_one_makes_no_record_absent() {
             damaged.copy_within(other..other + 4096, at);
             let what = format!("seed {seed}, root {page:#x}, {other:#x} over {at:#x}");
             let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+            let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
             failed += judge_records(&db, &model, &what);
             db.close().unwrap();
             let reader = HashReader::open_on(storage).expect("it opens");
@@ -446,7 +440,7 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
             damaged.copy_within(other..other + 4096, at);
             let what = format!("seed {seed}, {other:#x} over {at:#x}");
             let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+            let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
             failed += judge_records(&db, &model, &what);
             drop(db);
             let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
@@ -504,7 +498,7 @@ fn a_segment_of_another_time_makes_no_record_absent() {
         damaged[*at..at + 4096].copy_from_slice(&before[*at..at + 4096]);
         let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
         let what = format!("the segment at {at:#x} is an older one");
-        let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+        let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
         failed += judge_records(&db, &model, &what);
         db.close().unwrap();
         let reader = HashReader::open_on(storage).expect("it opens");
@@ -609,7 +603,7 @@ fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
         let (bytes, held, ends) = dropped::recovered(after);
         stale += u32::from(dropped::place_of_sequence(&bytes, ends + 1).is_some());
         let memory = Memory::from_bytes(&bytes, ROOM).unwrap();
-        let db = HashDb::open_on(memory.clone(), &dropped::options()).unwrap();
+        let db = HashDb::open_on(memory.clone(), &dropped::options().opening).unwrap();
         db.put(b"one more", b"value").unwrap();
         db.checkpoint().unwrap();
         let mut bytes = memory.to_vec();

@@ -10,8 +10,8 @@ use crate::log::Use;
 use crate::testkit::suite::{case, share, tried_at_least};
 
 /// A store in memory that is full of records which are all key: of these the images are largest beside the log.
-fn filled(options: &Options) -> (HashDb, Vec<u64>) {
-    let memory = Memory::new(options.capacity).unwrap();
+fn filled(options: &CreateOptions) -> (HashDb, Vec<u64>) {
+    let memory = Memory::new(options.opening.capacity).unwrap();
     let db = HashDb::create_on(memory, options).unwrap();
     let mut keys = Vec::new();
     fill(&db, &mut keys);
@@ -62,12 +62,10 @@ fn the_few_images_that_stay_do_not_keep_the_room_of_all() {
     let (mut checkpoints, stores) = (0, share(20).max(2));
     for seed in 0..stores {
         let mut random = Random::new(seed);
-        let options = Options {
-            segment_size: 4096 << random.below(2),
-            capacity: (4 << 20) + random.below(512) * 4096,
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new()
+            .segment_size(4096 << random.below(2))
+            .capacity((4 << 20) + random.below(512) * 4096)
+            .background(false);
         let _shown = case(seed, &options);
         let (db, mut keys) = filled(&options);
         let mut rounds = 0;
@@ -95,12 +93,10 @@ fn a_checkpoint_needs_no_more_than_is_kept_for_it() {
     let (mut checkpoints, mut full, stores) = (0, 0, share(20).max(2));
     for seed in 0..stores {
         let mut random = Random::new(!seed);
-        let options = Options {
-            segment_size: 4096,
-            capacity: (4 << 20) + random.below(512) * 4096,
-            background: false,
-            ..Options::default()
-        };
+        let options = CreateOptions::new()
+            .segment_size(4096)
+            .capacity((4 << 20) + random.below(512) * 4096)
+            .background(false);
         let _shown = case(seed, &options);
         let (db, mut keys) = filled(&options);
         for round in 0..30 {
