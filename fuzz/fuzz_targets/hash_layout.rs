@@ -1,4 +1,4 @@
-//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, roots, and packed images.
+//! Fuzzes what the hash engine keeps besides its log: its part of the superblock, roots, and packed images.
 //!
 //! The check is `fuzz/src/hash_layout.rs`; `make test` runs it on seeded inputs.
 //! A panic is a finding. This file only connects it to the fuzzer.

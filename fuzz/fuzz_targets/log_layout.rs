@@ -1,4 +1,4 @@
-//! Fuzzes what a log keeps beside its frames: segment headers, links and the durable mark.
+//! Fuzzes what a log keeps besides its frames: segment headers, links and the durable mark.
 //!
 //! The check is `fuzz/src/log_layout.rs`; `make test` runs it on seeded inputs.
 //! A panic is a finding. This file only connects it to the fuzzer.

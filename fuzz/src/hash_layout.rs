@@ -1,4 +1,4 @@
-//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, roots, and packed images.
+//! Fuzzes what the hash engine keeps besides its log: its part of the superblock, roots, and packed images.
 //!
 //! Any bytes are one of these or none. What is accepted encodes to bytes that say the same, and what
 //! was made of any numbers comes back as it was made.

@@ -1,8 +1,8 @@
-//! Fuzzes what a log keeps beside its frames: segment headers, links and the durable mark.
+//! Fuzzes what a log keeps besides its frames: segment headers, links and the durable mark.
 //!
 //! Any bytes are one of these or none, and what is accepted encodes to the bytes it came from: two
 //! readings of one place cannot differ.
-//! It does not know which segments there are: a link leads to a segment of any sequence that is asked for.
+//! It does not know which segments there are: a link leads to a segment of any sequence that a caller asks for.
 
 use azekura::log::layout::{
     Link, LogPosition, Mark, Next, SegmentHeader, decode_link, encode_link,
@@ -16,7 +16,7 @@ fn word(bytes: Option<&[u8]>) -> Option<u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
-/// Inputs to begin with: what a log writes beside its frames.
+/// Inputs to begin with: what a log writes besides its frames.
 pub fn seeds() -> Vec<Vec<u8>> {
     let header = SegmentHeader {
         sequence: 9,

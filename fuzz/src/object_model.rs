@@ -41,7 +41,7 @@ fn id(random: &mut Random) -> ObjectId {
     ObjectId(u128::from(random.below(IDS)) << 60)
 }
 
-/// A store beside the map of what it holds.
+/// A store next to the map of what it holds.
 struct Pair {
     store: Store,
     model: Model,

@@ -38,8 +38,8 @@ fn sound() -> &'static Image {
             ..Options::default()
         };
         let (directory, name) = (disk.directory(), Path::new("a"));
-        let go_on = &mut |_, _| ControlFlow::Continue(());
-        save_to(&db, &directory, name, &options, go_on).expect("a snapshot");
+        let proceed = &mut |_, _| ControlFlow::Continue(());
+        save_to(&db, &directory, name, &options, proceed).expect("a snapshot");
         let file = directory.open(name, Access::Read).expect("a file");
         image.bytes = vec![0; file.size().expect("a size") as usize];
         file.read_at(0, &mut image.bytes).expect("its bytes");

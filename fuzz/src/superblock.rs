@@ -33,6 +33,7 @@ pub fn check(bytes: &[u8]) {
     };
     let mut head = made.encode();
     head.extend_from_slice(bytes);
-    let read = Superblock::current(&head, &ENGINE).expect("a true slot beside noise is understood");
+    let read =
+        Superblock::current(&head, &ENGINE).expect("a true slot next to noise is understood");
     assert!(read == made || read.sequence > made.sequence);
 }

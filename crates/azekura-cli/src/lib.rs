@@ -1,6 +1,6 @@
 //! Everything that parses arguments and prints: the command line `azekura`.
 //!
-//! One file per subcommand under `command/` (`bench` and `stress` have their flags in `azekura_bench`); what several of them share lies beside this file, one
+//! One file per subcommand under `command/` (`bench` and `stress` have their flags in `azekura_bench`); what several of them share lies next to this file, one
 //! idea each. Records go to standard output, messages and progress to standard error. A failure is
 //! one line (of arguments several), and the exit code states its kind.
 //!

@@ -1,4 +1,4 @@
-//! Standard output: the only way results leave the program; and notes beside them, on standard error.
+//! Standard output: the only way results leave the program; and notes in addition, on standard error.
 //!
 //! Promises: every write of a result is checked, and a reader who has seen enough (`azekura list f | head`) ends
 //! the program quietly instead of with an error. A note that cannot be written changes nothing: the exit code is the same.

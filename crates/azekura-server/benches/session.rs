@@ -1,6 +1,6 @@
 //! What the protocol costs: nanoseconds per request through a session over a store in memory, without sockets.
 //!
-//! Beside each form stands the same work done with the engine alone, so the difference is the protocol's. Keys and values
+//! Next to each form stands the same work done with the engine alone, so the difference is the protocol's. Keys and values
 //! are those of the published experiment: `test%08d` and 50 bytes. The first argument is how many records there are. The
 //! number after each line is of the answers, so that two runs can be compared. It knows nothing of the network.
 

@@ -5,7 +5,7 @@
 //!   owner      what the protocol needs of the server   config          the configuration, checked
 //!   net        sockets and threads                     watch           the HTTP status page and metrics
 //!   memcached  the protocol: bytes to commands, and what a command means, as one step of the engine
-//!   item       what memcached keeps beside the data, in a record's value
+//!   item       what memcached keeps with the data, in a record's value
 //! ```
 //!
 //! A row knows the rows below it, never one above. [`memcached::Session`] is one connection's side of the protocol, and

@@ -1,7 +1,7 @@
 //! A server as a whole: opens the engine, serves the listeners, runs the background threads, and closes.
 //!
 //! The order: addresses are bound before the data is opened, the data is open before the first client can connect, and at
-//! the end what was acknowledged is synced before the file is closed. Beside the workers, one thread advances the clock and
+//! the end what was acknowledged is synced before the file is closed. Besides the workers, one thread advances the clock and
 //! adds a row to the history each second; one removes expired records; one serves the status page, if there is one.
 //!
 //! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's internals.
@@ -85,7 +85,7 @@ impl Server {
         Ok(listeners)
     }
 
-    /// Reads and checks the files that `config` names beside the data: passwords, certificates and keys. Nothing is
+    /// Reads and checks the files that `config` names besides the data: passwords, certificates and keys. Nothing is
     /// opened or changed.
     ///
     /// Errors: `Invalid` (one cannot be read, or is not what it should be).
@@ -235,9 +235,9 @@ impl Server {
             let door = listeners
                 .door()
                 .map(|door| start(scope, "metrics", || watch.serve(door, &closed)));
-            let beside = [Some(clock), Some(sweeper), door];
+            let others = [Some(clock), Some(sweeper), door];
             // Where the system refuses one of them, the server ends as it begins.
-            if beside.iter().flatten().any(Result::is_err) {
+            if others.iter().flatten().any(Result::is_err) {
                 self.control.stop();
             }
             let threads = self.config.threads;
@@ -245,7 +245,7 @@ impl Server {
             self.control.stop();
             closed.store(true, Ordering::Release);
             let mut outcome = served;
-            for thread in beside.into_iter().flatten() {
+            for thread in others.into_iter().flatten() {
                 let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
                 let ended = thread.and_then(|thread| {
                     thread.thread().unpark();

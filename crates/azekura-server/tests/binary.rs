@@ -30,7 +30,7 @@ fn packet(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<
     bytes
 }
 
-/// An answer: operation, status, extras, key, value; and the version beside it.
+/// An answer: operation, status, extras, key, value; and the version next to it.
 type Answer = (u8, u16, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn answers(mut bytes: &[u8]) -> Vec<(Answer, u64)> {

@@ -22,7 +22,7 @@ pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
     Ok(Box::new(HashDb::open(path, &options)?))
 }
 
-/// Opens an existing store of any engine for reading, beside its writer if there is one.
+/// Opens an existing store of any engine for reading, concurrently with its writer if there is one.
 pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
     Ok(Box::new(HashReader::open(path)?))
 }

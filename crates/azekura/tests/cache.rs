@@ -1,7 +1,7 @@
 //! The cache keeps every promise of the record contract, with room for all and with little, alone and among threads.
 //!
 //! The suites of `testkit::conformance` run over it: the one for every engine, and the one for those that evict.
-//! That they catch bugs is proved beside them.
+//! That they catch bugs is proved next to them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::conformance::{Bounds, evictions};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
 use azekura::testkit::suite::{case, demand, share, tried_at_least};
-use azekura::testkit::{Effort, Random, beside, conformance, round_seed};
+use azekura::testkit::{Effort, Random, concurrently, conformance, round_seed};
 use azekura::{Engine, Reader};
 
 fn make(bounds: Bounds) -> CacheDb {
@@ -132,7 +132,7 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
             std::thread::yield_now();
         }
     };
-    beside(resize, || {
+    concurrently(resize, || {
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 scope.spawn(move || work(thread));

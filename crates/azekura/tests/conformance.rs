@@ -1,7 +1,7 @@
 //! The hash engine keeps every promise of the record contract, in each of its settings.
 //!
 //! The suite of `testkit::conformance` runs over files and memory, with the default options and under configurations that are
-//! drawn from seeds, through `&dyn Engine` and by the methods of the engine's own. That the suite catches bugs is proved beside
+//! drawn from seeds, through `&dyn Engine` and by the methods of the engine's own. That the suite catches bugs is proved next to
 //! it, on broken engines. Here also: what a reader of a file that another process or handle is writing
 //! may see - every acknowledged write, whatever is cleaned, compacted and reused meanwhile.
 //!
@@ -227,7 +227,7 @@ fn an_engine_that_syncs_every_write_conforms_and_says_so() {
     conforms_in_memory(&make);
 }
 
-// What follows is about readers beside a writer.
+// What follows is about readers concurrently with a writer.
 
 const KEYS: u64 = 300;
 /// Keys from here on are written once.
@@ -350,14 +350,14 @@ fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
         let seed = 2000 + seed + round_seed();
         let options = hash_options(&mut Random::new(!seed), &FOLLOWED);
         let _shown = case(seed, &options);
-        let of_file = read_beside_a_writer(seed, &options, writes);
+        let of_file = read_concurrently_with_a_writer(seed, &options, writes);
         (written, reads) = (written + of_file.0, reads + of_file.1);
     }
-    tried_at_least(written, WRITES, &format!("writes beside {reads} reads"));
+    tried_at_least(written, WRITES, &format!("writes during {reads} reads"));
 }
 
-/// A reader of a file beside a writer in the process; how many writes were acknowledged, and how many reads were judged.
-fn read_beside_a_writer(seed: u64, options: &CreateOptions, writes: u64) -> (u64, u64) {
+/// A reader of a file concurrently with a writer in the process; how many writes were acknowledged, and how many reads were judged.
+fn read_concurrently_with_a_writer(seed: u64, options: &CreateOptions, writes: u64) -> (u64, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("read.azh");
     let db = with_stable_keys(&file, options);
@@ -481,7 +481,11 @@ fn a_reader_in_another_process_sees_every_acknowledged_write() {
         .find_map(|line| line.strip_prefix("read "))
         .expect("a count");
     assert_eq!(read, "60000");
-    tried_at_least(60_000, 60_000, "reads beside a writer in another process");
+    tried_at_least(
+        60_000,
+        60_000,
+        "reads concurrently with a writer in another process",
+    );
 }
 
 fn read_what_is_told(file: &Path) {
@@ -642,10 +646,10 @@ fn the_standard_tree_conforms() {
 /// A handle's other reads once brought the copied view up to date while it was copied: the copy had one half of an
 /// update of two records.
 #[test]
-fn a_readers_copy_is_of_one_moment_whoever_reads_beside_it() {
+fn a_readers_copy_is_of_one_moment_while_others_read() {
     const RECORDS: u64 = 3000;
     const COPIES: u64 = 8;
-    // A copy is refused as locked beside a writer that renews the file under its reader again and again.
+    // A copy is refused as locked concurrently with a writer that renews the file under its reader again and again.
     const TRIES: u64 = 1000;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("moving.azh");
@@ -717,7 +721,7 @@ fn a_readers_copy_is_of_one_moment_whoever_reads_beside_it() {
     });
     assert_eq!(torn, None);
     tried(&format!(
-        "{copies} copies by a reader beside a writer of pairs and another thread's reads"
+        "{copies} copies by a reader concurrently with a writer of pairs and another thread's reads"
     ));
     assert_eq!(copies, COPIES, "of {TRIES}");
 }

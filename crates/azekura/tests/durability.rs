@@ -336,7 +336,7 @@ impl Case {
     }
 
     /// Whether a full store may refuse a change: not what removes or is no longer than before. A value that takes segments of
-    /// its own needs as many free ones beside each other, which a small store does not keep.
+    /// its own needs as many free ones next to each other, which a small store does not keep.
     fn may_be_refused(&self, now: &State, step: &Step) -> bool {
         let is_new = |key: &Vec<u8>, value: &Vec<u8>| {
             let is_longer = |before: &Vec<u8>| before.len() < value.len();

@@ -5,7 +5,7 @@
 //! grows and checkpoints are made. Small segments make all of that happen many times a second. Each test runs on several
 //! stores, whose configurations are drawn from seeds: files and memory, with the background worker and without.
 //!
-//! That the searches catch racy engines is proved beside them. Crashes are other suites.
+//! That the searches catch racy engines is proved next to them. Crashes are other suites.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use azekura::record::hash::HashDb;
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::history::{self, Plan};
 use azekura::testkit::suite::{case, share, tried_at_least};
-use azekura::testkit::{Random, beside, round_seed, transactions};
+use azekura::testkit::{Random, concurrently, round_seed, transactions};
 use azekura::{Edit, Engine, Persistent, Reader};
 
 /// Stores among which the work of a test is divided.
@@ -54,7 +54,7 @@ fn unrest(db: &HashDb, stop: &AtomicBool, seed: u64) -> u64 {
 
 /// Runs `work` on stores of drawn configurations, in files or in memory, whose innards are kept busy; it gets the number of each.
 /// Returns what `unrest` did.
-fn beside_unrest(first: u64, work: impl Fn(&HashDb, u64)) -> u64 {
+fn during_unrest(first: u64, work: impl Fn(&HashDb, u64)) -> u64 {
     let mut rounds = 0;
     for number in 0..STORES {
         let seed = first + number + round_seed();
@@ -70,7 +70,7 @@ fn beside_unrest(first: u64, work: impl Fn(&HashDb, u64)) -> u64 {
         };
         let db = db.expect("a new store");
         let unrest = |stop: &AtomicBool| unrest(&db, stop, 77 + seed);
-        rounds += beside(unrest, || work(&db, number)).1;
+        rounds += concurrently(unrest, || work(&db, number)).1;
         let report = db.check(&mut |_, _| ()).expect("a check");
         assert!(report.is_sound(), "{:?}", report.damage);
         db.close().expect("it closes");
@@ -91,12 +91,12 @@ fn operations_of_threads_on_the_same_keys_are_linearizable() {
     const HISTORIES: u64 = 3000;
     let count = share(HISTORIES);
     let explained = AtomicU64::new(0);
-    let rounds = beside_unrest(100, |db, number| {
+    let rounds = during_unrest(100, |db, number| {
         let plans = part(count, number).map(Plan::varied);
         let of_store = history::explained(db, plans).expect("an order that explains it");
         explained.fetch_add(of_store, Ordering::Relaxed);
     });
-    let what = format!("histories on {STORES} stores, beside {rounds} rounds of unrest");
+    let what = format!("histories on {STORES} stores, during {rounds} rounds of unrest");
     tried_at_least(explained.into_inner(), HISTORIES, &what);
 }
 
@@ -105,12 +105,12 @@ fn updates_of_many_keys_are_serializable() {
     const RUNS: u64 = 1500;
     let count = share(RUNS);
     let explained = AtomicU64::new(0);
-    let rounds = beside_unrest(200, |db, number| {
+    let rounds = during_unrest(200, |db, number| {
         let plans = part(count, number).map(transactions::varied);
         let of_store = transactions::explained(db, plans).expect("an order that explains it");
         explained.fetch_add(of_store, Ordering::Relaxed);
     });
-    let what = format!("runs of transactions on {STORES} stores, beside {rounds} rounds of unrest");
+    let what = format!("runs of transactions on {STORES} stores, during {rounds} rounds of unrest");
     tried_at_least(explained.into_inner(), RUNS, &what);
 }
 
@@ -120,7 +120,7 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
     const TRANSFERS: u64 = 24_000;
     let transfers = share(TRANSFERS).div_ceil(STORES);
     let (all_looks, all_transfers) = (AtomicU64::new(0), AtomicU64::new(0));
-    beside_unrest(300, |db, store| {
+    during_unrest(300, |db, store| {
         let looks = AtomicU64::new(0);
         let keys: Vec<Vec<u8>> = (0..ACCOUNTS)
             .map(|n| format!("account-{n}").into_bytes())
@@ -167,10 +167,10 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
             }
             all_transfers.fetch_add(done, Ordering::Relaxed);
         };
-        beside(onlook, transfer);
+        concurrently(onlook, transfer);
         all_looks.fetch_add(looks.into_inner(), Ordering::Relaxed);
     });
-    let what = format!("transfers, beside {} sums", all_looks.into_inner());
+    let what = format!("transfers, during {} sums", all_looks.into_inner());
     tried_at_least(all_transfers.into_inner(), TRANSFERS, &what);
 }
 

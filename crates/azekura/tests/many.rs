@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use azekura::object::{self, ObjectId, Store};
 use azekura::record::hash::{CreateOptions, HashDb, OpenOptions};
-use azekura::testkit::beside::tried;
+use azekura::testkit::concurrent::tried;
 use azekura::testkit::suite::demand;
 
 const FILES: usize = 300;

@@ -1,7 +1,7 @@
 //! How much memory the hash engine's index takes, while it grows and when it has grown.
 //!
 //! One test alone in its process: room that was given up is used again once no thread looks at it any
-//! more, so other tests' threads would decide the figure. Sizes of the log are tested beside the engine.
+//! more, so other tests' threads would decide the figure. Sizes of the log are tested next to the engine.
 
 use azekura::engine::Reader;
 use azekura::io::memory::Memory;

@@ -24,7 +24,7 @@ use azekura::testkit::{Random, round_seed};
 const JOURNAL: &str = "journal.azo";
 const DATA: &str = "data.azo";
 const GROUP: u64 = 256 << 10;
-/// What an extent has beside its value: the header, and a trailer for each chunk of 64 KiB.
+/// What an extent has in addition to its value: the header, and a trailer for each chunk of 64 KiB.
 const HEADER: usize = 64;
 const TRAILER: usize = 8;
 /// The longest object of a store with such groups: the limit has one trailer more than the extent.
@@ -179,7 +179,7 @@ impl Row {
             }
             // One that was changed before goes, with the change or after it.
             let gone = id(n.wrapping_sub(2));
-            let beside = id(n + 1000);
+            let neighbour = id(n + 1000);
             match (self.way, &served) {
                 (Way::Put, _) => _ = store.put(id(n), new).unwrap(),
                 (Way::Served, Some(served)) if n % 2 == 0 => {
@@ -193,11 +193,11 @@ impl Row {
                 _ => {
                     let changes = [
                         Change::Put(id(n), new),
-                        Change::Put(beside, &old[..old.len().min(100)]),
+                        Change::Put(neighbour, &old[..old.len().min(100)]),
                         Change::Remove(gone),
                     ];
                     store.apply(&changes).unwrap();
-                    there.insert(beside, &old[..old.len().min(100)]);
+                    there.insert(neighbour, &old[..old.len().min(100)]);
                     there.remove(&gone);
                 }
             }
@@ -208,7 +208,7 @@ impl Row {
                 there: there.clone(),
             });
             Self::verify(&store, &there, id(n));
-            for id in [gone, beside] {
+            for id in [gone, neighbour] {
                 store.remove(id).unwrap();
                 there.remove(&id);
             }

@@ -529,7 +529,7 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
     assert_eq!(after.count(), 40);
 }
 
-/// A journal that is small beside what its checkpoints tell of many small objects: the reserve was less than a checkpoint that
+/// A journal that is small compared with what its checkpoints tell of many small objects: the reserve was less than a checkpoint that
 /// appends all of them again, so none could be made any more, and no room came back.
 #[test]
 fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {

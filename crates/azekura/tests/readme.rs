@@ -1,6 +1,6 @@
 //! The programs in the README pass, one after the other.
 //!
-//! They stand in the folder beside this file, letter by letter, as text: the compiler takes them from there. A
+//! They stand in the folder next to this file, letter by letter, as text: the compiler takes them from there. A
 //! change of the one without the other fails.
 
 const README: &str = include_str!("../../../README.md");

@@ -2,7 +2,7 @@
 //!
 //! This program's allocator refuses the nth request of more than 8 KiB, or all from the nth on, for one n after the
 //! other, while an engine in memory does what a script says: records come, grow, are overwritten, many at once, read,
-//! scanned, removed, saved and loaded. Afterwards the engine holds what a map beside it holds, but for what was answered
+//! scanned, removed, saved and loaded. Afterwards the engine holds what a map next to it holds, but for what was answered
 //! with an error. What is smaller, and bounded by a constant, is taken without asking as everywhere in Rust, and is not
 //! refused here. Addresses are refused by a limit on the process. Each engine runs in a child, so that one that ends the
 //! process is seen; one that does must be. Lines beginning `tried:` say how much was tried.
@@ -359,8 +359,8 @@ impl Script {
     fn snapshot(&mut self) {
         let folder = tempfile::tempdir().expect("a folder");
         let (db, path) = (&*self.db, folder.path().join("snapshot"));
-        let go_on = &mut |_, _| ControlFlow::Continue(());
-        let saved = answer(counted(|| save(db, &path, go_on)));
+        let proceed = &mut |_, _| ControlFlow::Continue(());
+        let saved = answer(counted(|| save(db, &path, proceed)));
         self.refused += u64::from(saved.is_none());
         if saved.flatten().is_none() || answer(counted(|| db.clear())).is_none() {
             return;

@@ -1,6 +1,6 @@
 //! The rules of the house, as ordinary tests over the repository's own files.
 //!
-//! A rule is a function over text, in `tidy/`, and each has a planted violation beside it that
+//! A rule is a function over text, in `tidy/`, and each has a planted violation next to it that
 //! proves that it fires. Here the tree is walked once a test and the findings of one rule are shown
 //! together. The rules are explained in `STYLE.md`; this file knows where they apply.
 

@@ -1,7 +1,7 @@
 //! The leanest hash in memory keeps every promise of the record contract, alone and among threads.
 //!
 //! The suite of `testkit::conformance` and recorded histories (`testkit::history` and `transactions`) run over it, the latter while its
-//! records are overwritten, removed and moved together. That both catch bugs is proved beside them.
+//! records are overwritten, removed and moved together. That both catch bugs is proved next to them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::history::{self, Plan};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
 use azekura::testkit::suite::{Case, case, demand, share, tried_at_least};
-use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions};
+use azekura::testkit::{Effort, Random, concurrently, conformance, round_seed, transactions};
 
 /// A store with so much memory, in which all that is put fits.
 fn drawn(seed: u64) -> (TinyDb, Case) {
@@ -66,9 +66,9 @@ fn unrest(db: &TinyDb, stop: &AtomicBool) -> u64 {
     rounds
 }
 
-fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
+fn during_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
     let (db, _shown) = drawn(round_seed());
-    let ((), rounds) = beside(|stop| unrest(&db, stop), || work(&db));
+    let ((), rounds) = concurrently(|stop| unrest(&db, stop), || work(&db));
     rounds
 }
 
@@ -76,12 +76,12 @@ fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
     const HISTORIES: u64 = 3000;
     let count = share(HISTORIES);
-    let rounds = beside_unrest(|db| {
+    let rounds = during_unrest(|db| {
         let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    let what = format!("histories, beside {rounds} rounds of unrest");
+    let what = format!("histories, during {rounds} rounds of unrest");
     tried_at_least(count, HISTORIES, &what);
 }
 
@@ -89,12 +89,12 @@ fn operations_of_threads_on_the_same_keys_are_linearizable() {
 fn updates_of_many_keys_are_serializable() {
     const RUNS: u64 = 1500;
     let count = share(RUNS);
-    let rounds = beside_unrest(|db| {
+    let rounds = during_unrest(|db| {
         let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    let what = format!("runs of transactions, beside {rounds} rounds of unrest");
+    let what = format!("runs of transactions, during {rounds} rounds of unrest");
     tried_at_least(count, RUNS, &what);
 }
 

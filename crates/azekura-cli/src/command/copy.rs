@@ -1,5 +1,5 @@
 //! `copy`: writes a consistent copy of a file to a new one, while others use it.
-//! The copy is the state of one moment after the command began, and is on the device when it ends. Beside a writer it
+//! The copy is the state of one moment after the command began, and is on the device when it ends. Concurrently with a writer it
 //! holds what a reader can see: all but what follows a write in progress in the log.
 //! It does not know of writers meanwhile.
 

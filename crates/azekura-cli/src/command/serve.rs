@@ -22,7 +22,7 @@ use crate::output::note;
 use crate::output::{Output, counted};
 use crate::trace;
 
-/// Descriptors beside those of connections and of threads: the file, listeners, guests of the page.
+/// Descriptors besides those of connections and of threads: the file, listeners, guests of the page.
 const OWN_DESCRIPTORS: u64 = 100;
 
 /// Serve records to memcached clients; without options from a file, to this machine

@@ -15,7 +15,7 @@ use azekura::{Error, Kind, Result};
 
 use super::Limits;
 
-/// Room in a line beside its key and value: punctuation, field names, spaces.
+/// Room in a line besides its key and value: punctuation, field names, spaces.
 const ROOM: u64 = 1024;
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

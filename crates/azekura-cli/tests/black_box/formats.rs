@@ -1,6 +1,6 @@
 //! Records leave and come back: every format, any bytes, and Tkrzw's own tool at the other end.
 //! A broken line is one error with its place, and nothing of the input was stored.
-//! The details of each format are tested beside its code.
+//! The details of each format are tested next to its code.
 
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Command;

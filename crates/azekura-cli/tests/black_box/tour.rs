@@ -1,6 +1,6 @@
 //! The tour: on a small text it passes, reports its steps, and removes or keeps its files as its options state.
 //! The kills in it are real.
-//! That it would notice a lost write is tested beside its code.
+//! That it would notice a lost write is tested next to its code.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;

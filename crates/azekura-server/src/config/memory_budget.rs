@@ -1,4 +1,4 @@
-//! What connections and threads may take under a memory limit, beside the records.
+//! What connections and threads may take under a memory limit, in addition to the records.
 //!
 //! The limit of the whole process is one and a quarter of `memory-max` and 32 MiB (`docs/serving.md`). Of that, `memory-max`
 //! and an eighth of it are records, the index, partly used blocks and replaced records not yet reclaimed; 20 MiB are the
@@ -56,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn threads_buffers_and_items_fit_beside_the_records_of_a_limit_of_memory() {
+    fn threads_buffers_and_items_fit_with_the_records_of_a_limit_of_memory() {
         let mut judged = 0;
         for memory in [1, 4, 32, 64, 1 << 10, 1 << 16].map(|mebibytes| mebibytes * MIB) {
-            let beside = MemoryBudget::of(memory);
-            for item_max in [1 << 10, 100 << 10, MIB, beside.item().min(1 << 30)] {
+            let budget = MemoryBudget::of(memory);
+            for item_max in [1 << 10, 100 << 10, MIB, budget.item().min(1 << 30)] {
                 if item_max > memory {
                     continue;
                 }
                 // Whatever the machine has, no more threads serve than fit, and at least one does.
-                let most = beside.threads(item_max).min(1024) as usize;
+                let most = budget.threads(item_max).min(1024) as usize;
                 let text =
                     format!("engine = \"cache\"\nmemory-max = {memory}\nitem-max = {item_max}\n");
                 let usual = read(&text).unwrap();
@@ -76,7 +76,7 @@ mod tests {
                     let threads = threads as u64;
                     let buffers = config.limits.buffers_max as u64;
                     assert!(buffers >= threads * (item_max + MIB), "{text}");
-                    // Buffers, and what is beside them in a turn of each thread.
+                    // Buffers, and what is there in addition in a turn of each thread.
                     let most = buffers + threads * (2 * item_max + MIB / 2);
                     assert!(most <= memory / 8 + 12 * MIB, "{text}");
                     judged += 1;

@@ -1,7 +1,7 @@
 //! The configuration: what a file and flags give together, and what each error says.
 //!
 //! Every row of the long table is a text, and words that its one-line error has: the line, the key, and what is allowed. The
-//! budget under a memory limit is tested beside it.
+//! budget under a memory limit is tested next to it.
 
 use super::*;
 

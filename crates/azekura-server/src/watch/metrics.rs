@@ -40,7 +40,7 @@ pub(super) struct Metrics {
     pub(super) resident_bytes: u64,
     /// What all threads of this process have computed.
     pub(super) cpu_seconds: f64,
-    /// What is left on the device, if records are in a file.
+    /// Bytes free on the disk, if records are in a file.
     pub(super) free_bytes: Option<u64>,
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! It shows counts, times and sizes, never a key or a value, so it needs no authentication; clients that should not see
-//! these should not reach the port. It runs beside the workers, and costs them what the engine's own statistics cost: a
+//! these should not reach the port. It runs concurrently with the workers, and costs them what the engine's own statistics cost: a
 //! lock or two for a moment, once a second and for each request, one request at a time.
 
 mod health;

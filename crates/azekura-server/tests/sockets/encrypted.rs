@@ -1,5 +1,5 @@
 //! TLS: what is sent by it, and how such a connection ends: by either side, in the midst, or before it began.
-//! A client trusts the certificate that lies in the folder beside this file.
+//! A client trusts the certificate that lies in the folder next to this file.
 //! It knows the protocol no further than to ask.
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -300,7 +300,7 @@ pub(crate) fn login(words: &str) -> String {
 }
 
 #[test]
-fn a_password_may_contain_spaces_and_nothing_may_stand_beside_it() {
+fn a_password_may_contain_spaces_and_nothing_may_follow_it() {
     let (_folder, server) = guarded(30);
     let failure = "CLIENT_ERROR authentication failure\r\n";
     for words in [

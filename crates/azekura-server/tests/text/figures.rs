@@ -79,7 +79,7 @@ fn figures_count_what_was_done() {
     );
 }
 
-/// Each figure of commands, with what moves it alone of those beside it.
+/// Each figure of commands, with what moves it alone of those next to it.
 #[test]
 fn every_figure_of_commands_moves_when_what_it_counts_happens() {
     let options = azekura::record::memory::tiny::Options::new().memory_limit(Some(4 << 20));

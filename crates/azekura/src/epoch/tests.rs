@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use super::*;
 
 /// Runs `inside` in another thread and calls `then` while what that returned lives there.
-fn beside<G>(inside: impl FnOnce() -> G + Send, then: impl FnOnce()) {
+fn concurrently<G>(inside: impl FnOnce() -> G + Send, then: impl FnOnce()) {
     let (begin, begun) = mpsc::channel::<()>();
     let (end, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -37,13 +37,13 @@ fn a_grace_period_elapses_only_when_the_pins_before_it_have_ended() {
         inner
     };
     let mut epoch = 0;
-    beside(pins, || {
+    concurrently(pins, || {
         epoch = domain.retire_epoch();
         assert!(!domain.has_elapsed(epoch), "the inner pin holds it");
-        beside(|| domain.pin(), || assert!(!domain.has_elapsed(epoch)));
+        concurrently(|| domain.pin(), || assert!(!domain.has_elapsed(epoch)));
     });
     assert!(domain.has_elapsed(epoch));
-    beside(|| domain.pin(), || assert!(domain.has_elapsed(epoch)));
+    concurrently(|| domain.pin(), || assert!(domain.has_elapsed(epoch)));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn critical_sections_are_waited_for() {
 fn no_thread_of_another_domain_is_waited_for() {
     let (own, other) = (Domain::new(), Domain::new());
     let inside = || (other.pin(), other.pin().critical_section(), other.update());
-    beside(inside, || {
+    concurrently(inside, || {
         assert!(own.has_elapsed(own.retire_epoch()));
         assert!(!other.has_elapsed(other.retire_epoch()));
         // Either would last as long as the other thread's guards, and those wait for this thread.
@@ -234,7 +234,7 @@ fn a_retired_item_is_reclaimed_once_when_the_pins_before_its_seal_have_ended() {
     assert!(list.retire(Counted(0, Arc::clone(&drops)), 10).is_ok());
     assert!(list.next_elapsed().is_none(), "it is not sealed");
     let inside = || domain.pin();
-    beside(inside, || {
+    concurrently(inside, || {
         assert_eq!((list.seal(), list.aging_weight()), (10, 10));
         assert!(list.next_elapsed().is_none(), "a thread holds it");
         // What this thread holds itself it waits for neither, however its pins nest.
@@ -256,7 +256,7 @@ fn a_retired_item_is_reclaimed_once_when_the_pins_before_its_seal_have_ended() {
 fn a_pin_of_another_domain_holds_nothing_of_a_list() {
     let (domain, other) = (Domain::new(), Domain::new());
     let (mut list, _) = retired(&domain, 3, 2);
-    beside(
+    concurrently(
         || other.pin(),
         || {
             let batches = std::iter::from_fn(|| list.next_elapsed());

@@ -55,7 +55,7 @@ impl DirectFile {
 
     /// A second handle on an open file, past the cache. Who holds the first is the writer; who opens the file next waits until
     /// the last request of this one has landed.
-    pub fn beside(file: &File) -> Result<Self> {
+    pub fn reopened(file: &File) -> Result<Self> {
         Self::with(file.again()?)
     }
 

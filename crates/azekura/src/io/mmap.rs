@@ -36,10 +36,10 @@ static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 /// How many addresses a map of a file may reserve, so that some hundred more can be made.
 pub(crate) fn share_of_addresses() -> u64 {
-    share_beside(RESERVED.load(Ordering::Relaxed))
+    share_left(RESERVED.load(Ordering::Relaxed))
 }
 
-const fn share_beside(reserved: u64) -> u64 {
+const fn share_left(reserved: u64) -> u64 {
     if reserved < RESERVED_FREELY {
         return u64::MAX;
     }
@@ -808,12 +808,12 @@ mod tests {
         let wanted = 1 << 40;
         let (mut reserved, mut last) = (0, 0);
         for _ in 0..300 {
-            last = wanted.min(share_beside(reserved));
+            last = wanted.min(share_left(reserved));
             reserved += last;
         }
         assert!(last > 32 << 30, "{last}");
         // Indexes reserve 64 GiB each.
         assert!(reserved + (300 << 36) < 1 << 47, "{reserved}");
-        assert_eq!(share_beside(ADDRESSES + wanted), 0);
+        assert_eq!(share_left(ADDRESSES + wanted), 0);
     }
 }

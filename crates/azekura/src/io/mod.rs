@@ -65,7 +65,7 @@ const _: () = assert!(
 pub enum Access {
     /// This handle alone writes; other processes may read.
     Write,
-    /// Reads beside at most one writer in another process.
+    /// Reads concurrently with at most one writer in another process.
     Read,
 }
 

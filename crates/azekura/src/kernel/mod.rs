@@ -1,6 +1,6 @@
 //! The store kernel: what every store that keeps a log has besides, written once for all engines.
 //!
-//! A store on storage is a superblock in two slots, a log of segments, and checkpoints in segments beside the log. An engine
+//! A store on storage is a superblock in two slots, a log of segments, and checkpoints in segments outside the log. An engine
 //! states what its records, its index and its part of the superblock mean; the kernel does in one order what a crash must not
 //! interrupt in another:
 //!

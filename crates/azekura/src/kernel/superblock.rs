@@ -3,7 +3,7 @@
 //! A change is written to the older slot, and when that is durable to the other, so a cut of the power leaves one of them
 //! whole: the old superblock or the new one. [`SuperblockPair`] is what both hold.
 //!
-//! It does not know what a payload states beside its [`Manifest`].
+//! It does not know what a payload states besides its [`Manifest`].
 
 use std::ops::DerefMut;
 
@@ -18,7 +18,7 @@ use crate::log::manifest::Manifest;
 pub trait Payload: Clone + DerefMut<Target = Manifest> {
     /// The engine's word.
     const ENGINE: [u8; 8];
-    /// Seed of the checksums of a checkpoint's root, beside the salt.
+    /// Seed of the checksums of a checkpoint's root, in addition to the salt.
     const ROOT_SEED: u32;
 
     /// The payload's bytes.

@@ -60,7 +60,7 @@ impl Log {
             .share(is_covered, || self.flush(&|| Ok(())))
     }
 
-    /// As `sync`, for bytes beside the log: a sync that began after the call, the caller's own or another's.
+    /// As `sync`, for bytes outside the log: a sync that began after the call, the caller's own or another's.
     pub fn sync_now(&self) -> Result<()> {
         self.sync_now_by(|| self.flush(&|| Ok(())))
     }

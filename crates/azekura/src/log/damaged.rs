@@ -21,8 +21,8 @@
 //! Segments lead on by links. A link that does not verify is repaired by its one flipped bit, by the one sequence
 //! that must come next if the header it leads to is damaged, or by the header that has that sequence, if there was no
 //! recovery since (a recovery may have put other segments in the place of those with the sequences that follow). That no link
-//! is there says that no segment was opened after this one, unless the header beside it does not verify: then the link may be
-//! lost with it, and the headers of the others decide, or, of one that lost its own, a frame in it. A link that is blank beside a header that verifies is believed.
+//! is there says that no segment was opened after this one, unless the header next to it does not verify: then the link may be
+//! lost with it, and the headers of the others decide, or, of one that lost its own, a frame in it. A link that is blank next to a header that verifies is believed.
 //!
 //! It changes nothing: what it finds is `recover`'s to report.
 

@@ -25,7 +25,7 @@ pub struct Retention {
     pub bytes_max: u64,
 }
 
-/// What is kept of the log beside what the engine needs.
+/// What is kept of the log in addition to what the engine needs.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     /// Sequences that followers still need, with how many need each.

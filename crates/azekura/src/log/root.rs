@@ -57,7 +57,7 @@ pub fn units(geometry: Geometry, len: u64) -> u32 {
 /// Where a root will stand.
 #[derive(Debug)]
 pub struct Room {
-    /// Offsets of segments of its own: a part beside it would keep one when the root is long replaced. If there are none, it
+    /// Offsets of segments of its own: a part next to it would keep one when the root is long replaced. If there are none, it
     /// stands with the parts.
     apart: Vec<u64>,
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_words_are_read_whole_beside_a_writer() {
+    fn pairs_of_words_are_read_whole_concurrently_with_a_writer() {
         let latch = Latch::default();
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Nodes against a sorted list, in every order and several sizes: insertion, replacement, removal.
 //! Division and joining keep every entry; and reading comes to an end whatever bytes the memory has,
-//! as a reader may find it beside a writer.
+//! as a reader may find it concurrently with a writer.
 
 use std::sync::atomic::Ordering::Relaxed;
 

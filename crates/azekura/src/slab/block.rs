@@ -35,7 +35,7 @@ pub(super) const UNIT: u64 = 2;
 /// Bytes of a block's bitmap.
 const BITMAP_BYTES: u64 = WORDS as u64 * 8;
 /// Bytes that a block takes in addition to its memory.
-const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
+const BLOCK_OVERHEAD: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 /// A block is worth filling again when one in so many of its slots is free.
 const WORTH: u32 = 16;
 /// Blocks of no class that keep their memory, in addition to an eighth of those in use.
@@ -301,7 +301,7 @@ impl Slab {
     pub fn memory_bytes(&self) -> u64 {
         let pool = self.pool.lock();
         let made = u64::from(pool.end) - 1 - pool.bare.len() as u64;
-        made * (BLOCK + BESIDE) + self.long.held_bytes()
+        made * (BLOCK + BLOCK_OVERHEAD) + self.long.held_bytes()
     }
 
     /// Sets the memory that records should take from now on: the owner evicts while [`excess`](Self::excess) is not

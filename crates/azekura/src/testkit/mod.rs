@@ -5,7 +5,7 @@
 //!   op            operations, and which of them a seed tries
 //!   model         what every operation must do; ModelDb, the same as an engine
 //!   configuration options of hash files, drawn from a seed
-//!   beside        work that is tried while something else goes on; how much was tried
+//!   concurrent    work that is tried while something else goes on; how much was tried
 //!   conformance   the promises of the contract, checked on any engine      proved by: broken
 //!   inherent      the methods of an engine's own, as an engine: for all of these
 //!   history       concurrent runs, and whether some order explains them    proved by: broken
@@ -20,8 +20,8 @@
 //!
 //! Nothing here depends on time or the network. It changes no behaviour of the library.
 
-pub mod beside;
 pub mod broken;
+pub mod concurrent;
 pub mod configuration;
 pub mod conformance;
 pub mod crash;
@@ -38,7 +38,7 @@ pub mod storm;
 pub mod suite;
 pub mod transactions;
 
-pub use beside::{beside, tried};
+pub use concurrent::{concurrently, tried};
 pub use conformance::{Effort, conformance};
 pub use inherent::Inherent;
 pub use model::{Model, ModelDb};

@@ -14,7 +14,7 @@
 //!    itself, or acknowledged before a sync began that returned.
 //! 2. Where the store is one history, who is found proves that all is there that was acknowledged before it began.
 //! 3. A batch is there whole or not at all. What a clear removed does not return.
-//! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, beside upkeep.
+//! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, during upkeep.
 //! 5. A follower is shown every put since its beginning, in the order of each key.
 //!
 //! A call may be refused as full only where the engine's promise lets it: a removal, a batch of removals, a clear, a sync, upkeep and
@@ -768,7 +768,7 @@ fn verify<E: Engine>(
     Ok(digest)
 }
 
-/// Several threads change what a crash left, beside upkeep; each finds what it left.
+/// Several threads change what a crash left, during upkeep; each finds what it left.
 fn live_on(
     store: &dyn Store,
     history: &History,

@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::io::Write;
 
-use super::beside::tried;
+use super::concurrent::tried;
 
 /// Whether `SUITES=full` asks for the full run.
 ///

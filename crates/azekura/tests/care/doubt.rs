@@ -55,7 +55,7 @@ impl Opened {
     }
 }
 
-/// What a method gives of an object that is certain, beside others in doubt.
+/// What a method gives of an object that is certain, among others in doubt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Certain {
     Given,

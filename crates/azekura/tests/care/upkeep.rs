@@ -1,6 +1,6 @@
 //! Check, scrub, journal, stats, grow and copy of sound stores, and what they say of damaged ones.
 //!
-//! Most of it goes on beside a thread that changes the store. What a flipped bit anywhere may do is `rot`'s question; what a
+//! Most of it goes on while a thread changes the store. What a flipped bit anywhere may do is `rot`'s question; what a
 //! crash may do is that of `tests/objects.rs`.
 
 use std::sync::Arc;

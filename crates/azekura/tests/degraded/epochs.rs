@@ -2,7 +2,7 @@
 //!
 //! Each recovery ends the log within a segment, and continues in another one under a new epoch, so that the log is walked over the
 //! ends of several processes. Values longer than a segment lie among short ones, in room that was used before: what follows a
-//! segment may lie before it in the file. Then one header is lost, or a header with the link beside it.
+//! segment may lie before it in the file. Then one header is lost, or a header with the link next to it.
 
 use std::sync::Arc;
 

@@ -381,12 +381,16 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
     let written = db.put(b"new", b"value");
     assert!(
         !(read_only && written.is_ok()),
-        "seed {seed}, {what}: written beside what is unknown"
+        "seed {seed}, {what}: written next to what is unknown"
     );
     if written.is_ok() {
         // What goes on after the damage is read back by the next process, with the same answers.
         let _checkpointed = db.checkpoint();
-        assert_eq!(judge_beside(made, what, &db), keys, "seed {seed}, {what}");
+        assert_eq!(
+            judge_with_unknown(made, what, &db),
+            keys,
+            "seed {seed}, {what}"
+        );
         if db.close().is_ok()
             && unreadable.is_none()
             && let Ok(reopened) = by_reader
@@ -403,7 +407,7 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
 }
 
 /// As `judge`, with the one record more that was put.
-fn judge_beside(made: &Made, what: &str, db: &HashDb) -> u64 {
+fn judge_with_unknown(made: &Made, what: &str, db: &HashDb) -> u64 {
     let mut failed = 0;
     for (key, newest) in &made.now {
         match db.get(key) {

@@ -173,7 +173,7 @@ fn a_hole_does_not_take_a_last_record_that_ends_with_zeros() {
     }
 }
 
-/// Each bit of the mark, beside a synced record that was overwritten with zeros: there was no end.
+/// Each bit of the mark, next to a synced record that was overwritten with zeros: there was no end.
 #[test]
 fn a_bit_of_the_mark_does_not_forget_what_was_synced() {
     let mut store = Putting::new(0, 1 << 20);

@@ -1,6 +1,6 @@
 //! Snapshots and checks of an object store while threads change it.
 //!
-//! A snapshot that is taken beside changes and checkpoints shows all objects of one moment. A check finds no damage where a thread
+//! A snapshot that is taken during changes and checkpoints shows all objects of one moment. A check finds no damage where a thread
 //! appends to the journal and syncs.
 //!
 //! Small objects that are in the journal at its moment are copied afterwards. A checkpoint moves them into packs and frees their
@@ -98,11 +98,11 @@ fn checks(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
 }
 
 #[test]
-fn a_check_beside_puts_and_syncs_finds_no_damage() {
-    holds("checks beside puts and syncs", 3000, &checks);
+fn a_check_during_puts_and_syncs_finds_no_damage() {
+    holds("checks during puts and syncs", 3000, &checks);
 }
 
 #[test]
-fn a_snapshot_beside_checkpoints_shows_the_objects_of_one_moment() {
-    holds("snapshots beside checkpoints", 3000, &snapshots);
+fn a_snapshot_during_checkpoints_shows_the_objects_of_one_moment() {
+    holds("snapshots during checkpoints", 3000, &snapshots);
 }

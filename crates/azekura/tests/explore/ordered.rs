@@ -1,4 +1,4 @@
-//! A tree in memory: its nodes divide, join, are returned to the system and used again, beside readers without locks.
+//! A tree in memory: its nodes divide, join, are returned to the system and used again, concurrently with readers without locks.
 //!
 //! Records are so long that a leaf holds seven, so a few of them make leaves divide and join, and the root come and go.
 //! Keys that stay are found by every way there is: alone, in a batch, by a scan, by a cursor. Values outside of nodes are
@@ -81,7 +81,7 @@ fn look(db: &BabyDb, key: &[u8]) {
     .unwrap();
 }
 
-/// Leaves, and with long keys the nodes above them, divide and join beside a reader of what stays.
+/// Leaves, and with long keys the nodes above them, divide and join concurrently with a reader of what stays.
 fn dividing(is_long: bool, seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let db = BabyDb::new().unwrap();
     let stay: Vec<u64> = (0..12).map(|number| number * 10).collect();

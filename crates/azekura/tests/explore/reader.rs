@@ -87,5 +87,9 @@ fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 #[test]
 fn a_reader_that_opens_while_writers_come_sees_all_that_they_put() {
-    holds("a reader that opens beside writers", 6000, &opening);
+    holds(
+        "a reader that opens concurrently with writers",
+        6000,
+        &opening,
+    );
 }

@@ -178,7 +178,7 @@ fn thinning(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     all(&db);
 }
 
-/// A scan beside writers that make the part of the index grow.
+/// A scan concurrently with writers that make the part of the index grow.
 fn scanning(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let db = store();
     let keys = neighbours();
@@ -360,13 +360,13 @@ fn records_are_whole_while_they_are_moved_together() {
 
 #[test]
 fn a_scan_shows_what_stays_once_while_the_index_grows() {
-    holds("a scan beside growth", 4000, &scanning);
+    holds("a scan during growth", 4000, &scanning);
 }
 
 #[test]
 fn clear_is_one_moment() {
     holds("clear", 12_000, &clearing);
-    holds("clear beside updates inside others", 12_000, &nesting);
+    holds("clear during updates inside others", 12_000, &nesting);
 }
 
 #[test]

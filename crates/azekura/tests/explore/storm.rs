@@ -102,8 +102,8 @@ fn sync_interval(random: &mut Random) -> Option<Duration> {
     random.one_in(4).then_some(Duration::ZERO)
 }
 
-/// Segments that a hash file takes at most beside live bytes: what waits for a checkpoint, images, reserves, open ones of writers.
-const HASH_BESIDE: u64 = 160;
+/// Segments that a hash file takes at most in addition to live bytes: what waits for a checkpoint, images, reserves, open ones of writers.
+const HASH_OVERHEAD: u64 = 160;
 /// Its room for each live byte: twice the space ratio and an interval, and as much again for segments that are not filled.
 const HASH_SPACE: u64 = 16;
 
@@ -180,7 +180,7 @@ impl Engine for Hash {
         };
         let first = u64::from(shape.keys) * (shape.first_max as u64 + 32);
         let changed = u64::from(shape.keys.min(shape.puts_max())) * (shape.len_max as u64 + 32);
-        let most = HASH_BESIDE * segment_size + HASH_SPACE * (first + changed);
+        let most = HASH_OVERHEAD * segment_size + HASH_SPACE * (first + changed);
         self.1.is_none() && most <= self.0.capacity
     }
 }

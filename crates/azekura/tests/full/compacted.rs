@@ -1,7 +1,7 @@
 //! What one compaction gives back where values are longer than segments, or nearly as long.
 //!
 //! Such values take whole segments, and what is free between them has many lengths, so a compaction has to move them before
-//! the file can be cut. It is called once, as users call it. Beside a reader it leaves what
+//! the file can be cut. It is called once, as users call it. Concurrently with a reader it leaves what
 //! the reader is lent.
 
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ fn one_compaction_gives_back_what_large_values_left() {
     );
 }
 
-/// A compaction beside a reader cuts nothing off that the reader is lent; the next one does. What stands before the record is
+/// A compaction concurrently with a reader cuts nothing off that the reader is lent; the next one does. What stands before the record is
 /// free when the compaction begins, so the record is moved there, and its old segment is the last one of the file.
 #[test]
 fn a_value_that_is_lent_stays_while_the_file_is_compacted() {

@@ -220,7 +220,7 @@ fn change_all(db: &HashDb, random: &mut Random, mut own: Vec<Own>, segment_size:
 
 #[test]
 fn batches_of_several_segments_that_store_no_more_are_taken_by_a_full_store() {
-    let (mut tried, mut beside_others) = (0, 0);
+    let (mut tried, mut with_others) = (0, 0);
     for seed in 0..third(18) {
         let mut random = Random::new(!(seed + round_seed()));
         let segment_size = *random.choose(&[4 << 10, 4 << 10, 16 << 10, 64 << 10]);
@@ -261,13 +261,13 @@ fn batches_of_several_segments_that_store_no_more_are_taken_by_a_full_store() {
             "what no thread owns stays"
         );
         tried += long;
-        beside_others += if threads > 1 { long } else { 0 };
+        with_others += if threads > 1 { long } else { 0 };
     }
     demand(tried, third(18) * 100, "batches of several segments");
     demand(
-        beside_others,
+        with_others,
         third(18) * 60,
-        "of them beside other writers",
+        "of them concurrently with other writers",
     );
 }
 

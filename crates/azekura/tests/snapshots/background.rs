@@ -14,7 +14,7 @@ use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, Engine, Reader};
 
 use crate::stores::Slow;
-use crate::{NAME, State, go_on, open_and_load, tree};
+use crate::{NAME, State, open_and_load, proceed, tree};
 
 /// Keys that stay as they are while others change.
 fn stable(number: u64) -> (Vec<u8>, Vec<u8>) {
@@ -23,7 +23,7 @@ fn stable(number: u64) -> (Vec<u8>, Vec<u8>) {
     (key, value)
 }
 
-fn saves_beside_writers(db: &Arc<dyn Engine>, what: &str) {
+fn saves_concurrently_with_writers(db: &Arc<dyn Engine>, what: &str) {
     const STABLE: u64 = 30_000;
     const SAVES: u64 = 50;
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,18 +73,18 @@ fn saves_beside_writers(db: &Arc<dyn Engine>, what: &str) {
     tried_at_least(
         saves,
         SAVES,
-        &format!("snapshots of {what} beside two writers"),
+        &format!("snapshots of {what} concurrently with two writers"),
     );
     let what = format!("records in snapshots of {what} that came and went");
     tried_at_least(moved, SAVES, &what);
 }
 
 #[test]
-fn a_snapshot_beside_writers_holds_every_record_that_stayed() {
+fn a_snapshot_concurrently_with_writers_holds_every_record_that_stayed() {
     let hash: Arc<dyn Engine> = Arc::new(StdHashDb::new());
-    saves_beside_writers(&hash, "std-hash");
+    saves_concurrently_with_writers(&hash, "std-hash");
     let tree: Arc<dyn Engine> = Arc::new(StdTreeDb::new());
-    saves_beside_writers(&tree, "std-tree");
+    saves_concurrently_with_writers(&tree, "std-tree");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_save_in_the_background_can_be_stopped_and_dropped() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(NAME);
     let (db, state) = tree(15, 100);
-    save(&db, &path, &mut go_on)
+    save(&db, &path, &mut proceed)
         .expect("a snapshot")
         .expect("whole");
     let slow: Arc<dyn Reader> = Arc::new(Slow(db, AtomicBool::new(false)));
@@ -107,5 +107,5 @@ fn a_save_in_the_background_can_be_stopped_and_dropped() {
     drop(dropped);
     assert_eq!(open_and_load(&path).expect("the first or its like"), state);
     let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-    assert_eq!(left, 1, "nothing is left beside");
+    assert_eq!(left, 1, "nothing else is left");
 }

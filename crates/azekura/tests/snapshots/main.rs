@@ -2,7 +2,7 @@
 //!
 //! Here: saved and loaded between engines of every kind, with records that expire, and what is no snapshot. In
 //! `interrupted`: power cuts at every event, failing calls, stops, files cut at every length and damaged by
-//! `testkit::damage`. In `background`: beside writers. Lines beginning `tried:` say how much was tried.
+//! `testkit::damage`. In `background`: concurrently with writers. Lines beginning `tried:` say how much was tried.
 
 mod background;
 mod interrupted;
@@ -32,7 +32,7 @@ use stores::{Failing, Timed};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+fn proceed(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -93,7 +93,7 @@ fn save_on_with(disk: &SimDisk, source: &dyn Reader, block_size: usize) -> Resul
         block_size,
         ..Options::default()
     };
-    save_to(source, &directory, name, &options, &mut go_on)
+    save_to(source, &directory, name, &options, &mut proceed)
 }
 
 fn load_from(storage: Arc<dyn Storage>) -> Result<State> {
@@ -189,7 +189,7 @@ fn engines_of_every_kind_are_saved_and_filled_again() {
         assert_eq!(seen, 1);
     }
     let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-    assert_eq!(left, 2, "nothing is left beside");
+    assert_eq!(left, 2, "nothing else is left");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn nothing_and_one_large_record_are_snapshots_too() {
         if let Some(value) = &value {
             db.put(b"key", value).expect("a put");
         }
-        let saved = save(&db, &path, &mut go_on);
+        let saved = save(&db, &path, &mut proceed);
         let saved = saved.expect("a snapshot").expect("whole");
         assert_eq!(saved.records, u64::from(value.is_some()));
         let loaded = load(&path, StdHashDb::new()).expect("a load");
@@ -236,7 +236,7 @@ fn what_is_no_snapshot_is_told_apart_and_never_replaced() {
     }
     assert_eq!(open("none").kind(), Kind::Io);
     for name in ["store", "folder", "text", "link"] {
-        let error = save(&db, &at(name), &mut go_on).expect_err(name);
+        let error = save(&db, &at(name), &mut proceed).expect_err(name);
         assert_eq!(error.kind(), Kind::Mismatch, "{error}");
     }
     assert_eq!(
@@ -249,7 +249,7 @@ fn what_is_no_snapshot_is_told_apart_and_never_replaced() {
     );
     store.close().expect("it is still its own");
     let refused = |path: &Path| {
-        save(&db, path, &mut go_on)
+        save(&db, path, &mut proceed)
             .expect_err("it is refused")
             .kind()
     };
@@ -257,7 +257,7 @@ fn what_is_no_snapshot_is_told_apart_and_never_replaced() {
     assert_eq!(refused(&at("none/a")), Kind::Io);
     // An empty file holds nothing, and a damaged snapshot nothing that is whole.
     let saved = |path: &Path| {
-        save(&db, path, &mut go_on)
+        save(&db, path, &mut proceed)
             .expect("a snapshot")
             .expect("whole")
     };
@@ -340,7 +340,7 @@ fn times_to_live_go_on_while_nobody_has_the_records() {
         db.put_many(&[(key, &ms.to_le_bytes())]).expect("a put");
     }
     let name = Path::new(NAME);
-    let saved = save_to(&db, &disk.directory(), name, &at(|| 5000), &mut go_on);
+    let saved = save_to(&db, &disk.directory(), name, &at(|| 5000), &mut proceed);
     saved.expect("a snapshot").expect("whole");
     let file = disk.directory().open(name, Access::Read);
     let snapshot = Snapshot::open_on(file.expect("it is there")).expect("a snapshot");

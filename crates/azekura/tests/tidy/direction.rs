@@ -100,7 +100,7 @@ fn verdict(module: &[&str], target: &[String]) -> Option<String> {
         return Some(format!("`{from}` imports `{to}`, which is above it"));
     }
     if goal.0 == at.0 && goal.1 != at.1 {
-        return Some(format!("`{from}` imports `{to}`, which is beside it"));
+        return Some(format!("`{from}` imports `{to}`, which is in the same row"));
     }
     if from == "record" && to == "record" {
         let own = module.get(1).filter(|name| ENGINES.contains(name))?;
@@ -224,7 +224,7 @@ pub(crate) fn crates(path: &str, manifest: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_import_from_above_beside_or_the_root_is_found() {
+fn an_import_from_above_or_the_same_row_or_the_root_is_found() {
     let io = |text: &str| imports("crates/azekura/src/io/file/mod.rs", text).len();
     assert_eq!(
         io("use crate::error::{Error, Result};\nuse super::Map;\n"),

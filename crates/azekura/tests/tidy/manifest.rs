@@ -1,6 +1,6 @@
 //! Rules over `Cargo.toml`: every dependency says why it is there.
 //!
-//! The reason is a comment beside the entry or above it; one comment may speak for up to three
+//! The reason is a comment next to the entry or above it; one comment may speak for up to three
 //! entries in a row. Crates of this workspace need none: their charter is their reason. It reads
 //! lines, not TOML: one entry a line, which is how the manifests are written.
 

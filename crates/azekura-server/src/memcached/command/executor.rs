@@ -265,8 +265,8 @@ fn refusal(error: &Error) -> String {
 /// Bytes of an item, as memcached counts them.
 #[inline]
 pub(super) fn size(key_len: usize, flags: u32, data_len: usize) -> u64 {
-    let beside = 59 + if flags == 0 { 0 } else { 4 };
-    (key_len + data_len) as u64 + beside
+    let overhead = 59 + if flags == 0 { 0 } else { 4 };
+    (key_len + data_len) as u64 + overhead
 }
 
 /// The record was not written by this server.

@@ -1,7 +1,7 @@
 //! The command `stats`, for text and binary alike.
 //!
 //! A group is reported as names and values; the protocols frame them. What only the owner of the sockets knows comes
-//! from [`Outside`](crate::memcached::Outside). Our own groups beside memcached's: `engine` (the engine's own statistics), `log`
+//! from [`Outside`](crate::memcached::Outside). Our own groups besides memcached's: `engine` (the engine's own statistics), `log`
 //! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
 //! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A statistic of
 //! memcached's is reported where it has a true value here; those of its classes, queues and buffers are not. It knows no
@@ -20,7 +20,7 @@ use crate::memcached::service::Service;
 /// The version that clients see: memcached's, whose protocol this is, and azekura's.
 pub(crate) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
 
-/// Statistics of a slab class beside its memory.
+/// Statistics of a slab class besides its memory.
 const CLASS_WORDS: [&str; 8] = [
     "get_hits",
     "cmd_set",

@@ -2,7 +2,7 @@
 //!
 //! A [`Line`] is checked as a whole before anything is done; then its flags are walked once, in the client's order, to
 //! build the answer. `mg` that only reads goes to `gets`, in runs; all others are one update each. The flags are those of
-//! memcached 1.6.45; ours beside them is `Yp` (the answer waits until what it acknowledges survives loss of power).
+//! memcached 1.6.45; ours in addition is `Yp` (the answer waits until what it acknowledges survives loss of power).
 //! A limit: reads write nothing, so the last use of an item is unknown; `h` and `l` are always 0, also in `me`.
 //! A difference: a line with an opaque word that is too long does nothing (in 1.6.45 an `ma` counts and an `mg` touches, and
 //! then that is refused).

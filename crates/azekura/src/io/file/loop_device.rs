@@ -149,7 +149,7 @@ fn a_device_is_used_as_a_file_is_through_the_cache_and_past_it() {
 }
 
 #[test]
-fn one_writer_has_a_device_and_readers_come_beside_it() {
+fn one_writer_has_a_device_and_readers_share_it() {
     let Some(device) = LoopDevice::new(SIZE, 512) else {
         return;
     };

@@ -55,9 +55,9 @@ pub struct File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(Nameless::Beside(beside)) = self.nameless.get_mut() {
+        if let Some(Nameless::Temporary(temporary)) = self.nameless.get_mut() {
             // Left behind it costs room until the next file is made for that name.
-            let _ = std::fs::remove_file(beside);
+            let _ = std::fs::remove_file(temporary);
         }
         self.lock.release(&self.file);
     }

@@ -1,7 +1,7 @@
 //! Files before they have their name.
 //!
 //! A file without a name is one that the system forgets with its last handle (`O_TMPFILE`). Where the file
-//! system has none, it stands beside its name as `.NAME.` and sixteen digits and `.new`; what a dead process
+//! system has none, it stands next to its name as `.NAME.` and sixteen digits and `.new`; what a dead process
 //! left of that kind is removed when the next file is made for that name: its lock is free, so no process makes
 //! it any more. It does not know what is written before the name is taken.
 
@@ -25,7 +25,7 @@ pub(super) enum Nameless {
     /// Nowhere: it is gone with its handle.
     Unlinked,
     /// Under this other name.
-    Beside(PathBuf),
+    Temporary(PathBuf),
 }
 
 impl File {
@@ -36,7 +36,7 @@ impl File {
         if present(path)? {
             return Err(not_made(path, ErrorKind::AlreadyExists.into()));
         }
-        Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)
+        Self::unlinked(path)?.map_or_else(|| Self::temporary(path), Ok)
     }
 
     /// As [`create_nameless`](Self::create_nameless), but `path` may be a file already, which it then
@@ -47,7 +47,7 @@ impl File {
         present(path)?;
         // A file that dies between its two names leaves the first: it is removed here.
         remove_dead(path);
-        let mut file = Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)?;
+        let mut file = Self::unlinked(path)?.map_or_else(|| Self::temporary(path), Ok)?;
         file.replaces = true;
         Ok(file)
     }
@@ -75,17 +75,17 @@ impl File {
         Ok(Some(file))
     }
 
-    pub(super) fn beside(path: &Path) -> Result<Self> {
+    pub(super) fn temporary(path: &Path) -> Result<Self> {
         remove_dead(path);
         loop {
-            let beside = name_beside(path);
+            let temporary = temporary_name(path);
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
-            let file = options.open(&beside).map_err(|e| not_made(path, e))?;
+            let file = options.open(&temporary).map_err(|e| not_made(path, e))?;
             // Somebody else may take it for a dead process's, lock it and remove it, until it is locked.
             match Self::locked(file, path, Access::Write) {
                 Ok(file) if file.file.metadata().is_ok_and(|found| found.nlink() > 0) => {
-                    *file.nameless.lock() = Some(Nameless::Beside(beside));
+                    *file.nameless.lock() = Some(Nameless::Temporary(temporary));
                     return Ok(file);
                 }
                 Err(error) if error.kind() != Kind::Locked => return Err(error),
@@ -95,18 +95,18 @@ impl File {
     }
 
     /// Makes the name of a file that has one this file's own, from whomever has it.
-    fn replace(&self, beside: &Path) -> std::result::Result<(), Errno> {
-        rustix::fs::rename(beside, &self.path)
+    fn replace(&self, temporary: &Path) -> std::result::Result<(), Errno> {
+        rustix::fs::rename(temporary, &self.path)
     }
 
     /// As `replace`, for a file without any name. It has another in between.
     fn link_and_replace(&self) -> std::result::Result<(), Errno> {
-        let beside = name_beside(&self.path);
+        let temporary = temporary_name(&self.path);
         let descriptor = descriptor_of(&self.file);
-        rustix::fs::linkat(CWD, &descriptor, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
-        self.replace(&beside).inspect_err(|_| {
+        rustix::fs::linkat(CWD, &descriptor, CWD, &temporary, AtFlags::SYMLINK_FOLLOW)?;
+        self.replace(&temporary).inspect_err(|_| {
             // Left behind it costs room until the next file is made for that name.
-            let _ = std::fs::remove_file(&beside);
+            let _ = std::fs::remove_file(&temporary);
         })
     }
 
@@ -116,17 +116,17 @@ impl File {
         let done = match &*nameless {
             None => return Ok(()),
             Some(Nameless::Unlinked) if self.replaces => self.link_and_replace(),
-            Some(Nameless::Beside(beside)) if self.replaces => self.replace(beside),
+            Some(Nameless::Temporary(temporary)) if self.replaces => self.replace(temporary),
             Some(Nameless::Unlinked) => {
                 let descriptor = descriptor_of(&self.file);
                 rustix::fs::linkat(CWD, &descriptor, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
             }
-            Some(Nameless::Beside(beside)) => {
+            Some(Nameless::Temporary(temporary)) => {
                 let flags = RenameFlags::NOREPLACE;
-                match rustix::fs::renameat_with(CWD, beside, CWD, &self.path, flags) {
+                match rustix::fs::renameat_with(CWD, temporary, CWD, &self.path, flags) {
                     Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                        rustix::fs::linkat(CWD, beside, CWD, &self.path, AtFlags::empty())
-                            .and_then(|()| rustix::fs::unlink(beside))
+                        rustix::fs::linkat(CWD, temporary, CWD, &self.path, AtFlags::empty())
+                            .and_then(|()| rustix::fs::unlink(temporary))
                     }
                     other => other,
                 }
@@ -146,23 +146,23 @@ fn descriptor_of(file: &std::fs::File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
-const END_BESIDE: &str = ".new";
+const TEMPORARY_SUFFIX: &str = ".new";
 
 /// How the names begin under which new files stand that are meant for `path`.
-fn beginning_beside(path: &Path) -> String {
+fn temporary_prefix(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     format!(".{}.", name.to_string_lossy())
 }
 
 /// Another such name.
-fn name_beside(path: &Path) -> PathBuf {
+fn temporary_name(path: &Path) -> PathBuf {
     let digits = format!("{:016x}", entropy());
-    folder_of(path).join([&*beginning_beside(path), &digits, END_BESIDE].concat())
+    folder_of(path).join([&*temporary_prefix(path), &digits, TEMPORARY_SUFFIX].concat())
 }
 
-/// Removes what dead processes left beside `path`.
+/// Removes what dead processes left next to `path`.
 fn remove_dead(path: &Path) {
-    for left in left_beside(path) {
+    for left in temporaries_left(path) {
         // Its lock is free: who made it is dead, or has not locked it yet and will look again.
         if let Ok(dead) = File::open(&left, Access::Write) {
             let _ = std::fs::remove_file(&left);
@@ -171,11 +171,13 @@ fn remove_dead(path: &Path) {
     }
 }
 
-/// What stands beside `path` under such a name.
-pub(super) fn left_beside(path: &Path) -> Vec<PathBuf> {
-    let beginning = beginning_beside(path);
+/// What stands next to `path` under such a name.
+pub(super) fn temporaries_left(path: &Path) -> Vec<PathBuf> {
+    let beginning = temporary_prefix(path);
     let is_ours = |name: &str| {
-        let digits = name.strip_prefix(&beginning)?.strip_suffix(END_BESIDE)?;
+        let digits = name
+            .strip_prefix(&beginning)?
+            .strip_suffix(TEMPORARY_SUFFIX)?;
         (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(())
     };
     let entries = std::fs::read_dir(folder_of(path));

@@ -3,7 +3,7 @@
 //! All of it on the file system that holds temporary files, with and without its files that have no name; what
 //! dead processes leave is made by hand.
 
-use super::nameless::left_beside;
+use super::nameless::temporaries_left;
 use super::*;
 use crate::io::Directory;
 
@@ -40,7 +40,7 @@ fn what_a_file_system_does_not_have_is_refused_and_nothing_of_it_taken() {
     let refused = file.resize(wanted / 4096 * 4096).unwrap_err();
     assert_eq!(refused.kind(), Kind::Full, "{refused}");
     assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
-    if let Ok(direct) = crate::io::direct::DirectFile::beside(&file) {
+    if let Ok(direct) = crate::io::direct::DirectFile::reopened(&file) {
         let refused = direct.resize(wanted / 4096 * 4096).unwrap_err();
         assert_eq!(refused.kind(), Kind::Full, "{refused}");
         assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
@@ -118,7 +118,7 @@ fn new_files_are_private_and_names_are_taken_once() {
 
 /// A file for `path` of each make.
 fn nameless(path: &Path) -> Vec<File> {
-    let mut files = vec![File::beside(path).unwrap()];
+    let mut files = vec![File::temporary(path).unwrap()];
     files.extend(File::unlinked(path).unwrap());
     files
 }
@@ -196,7 +196,7 @@ fn a_file_that_replaces_another_takes_its_name_when_it_is_whole() {
 }
 
 #[test]
-fn what_a_dead_process_left_beside_a_name_goes_and_what_a_living_one_makes_stays() {
+fn temporaries_of_a_dead_process_go_and_those_of_a_living_one_stay() {
     let (folder, path) = folder();
     let dead = folder.path().join(".a.0123456789abcdef.new");
     let others = [
@@ -208,14 +208,14 @@ fn what_a_dead_process_left_beside_a_name_goes_and_what_a_living_one_makes_stays
     for name in others {
         std::fs::write(folder.path().join(name), b"not ours").unwrap();
     }
-    let living = File::beside(&path).unwrap();
+    let living = File::temporary(&path).unwrap();
     assert!(!dead.exists());
-    let second = File::beside(&path).unwrap();
+    let second = File::temporary(&path).unwrap();
     second.take_name().unwrap();
-    assert_eq!(left_beside(&path).len(), 1);
+    assert_eq!(temporaries_left(&path).len(), 1);
     assert_eq!(living.take_name().unwrap_err().kind(), Kind::Invalid);
     drop(living);
-    assert_eq!(left_beside(&path), Vec::<PathBuf>::new());
+    assert_eq!(temporaries_left(&path), Vec::<PathBuf>::new());
     for name in others {
         assert!(folder.path().join(name).exists());
     }

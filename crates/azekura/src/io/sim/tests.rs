@@ -485,7 +485,7 @@ fn with_many_pending_sectors_each_is_missing_once_and_alone_once() {
 }
 
 #[test]
-fn one_writer_at_a_time_and_readers_beside_it() {
+fn one_writer_at_a_time_and_readers_share_it() {
     let (disk, file) = disk();
     let open = |access| disk.directory().open(Path::new(NAME), access);
     assert_eq!(open(Access::Write).unwrap_err().kind(), Kind::Locked);

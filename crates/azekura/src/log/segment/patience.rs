@@ -1,7 +1,7 @@
 //! How long a thread waits for readers that hold segments to be freed.
 //!
 //! A [`Patience`] is made once for what is waited for: an update, a round of compaction. However often that finds no room, all its
-//! waits together last no longer, so that beside a reader that stays it is refused soon.
+//! waits together last no longer, so that while a reader stays it is refused soon.
 //! It does not know readers nor segments.
 
 use crate::explore;

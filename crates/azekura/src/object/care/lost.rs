@@ -15,7 +15,7 @@ pub(crate) const NOTED_MAX: usize = 200;
 
 impl Super {
     /// All lost places, if the device refuses these: with those that were lost before, in order.
-    pub(crate) fn lost_beside(&self, refused: &[Range<u64>]) -> Vec<Range<u64>> {
+    pub(crate) fn lost_with(&self, refused: &[Range<u64>]) -> Vec<Range<u64>> {
         union(self.lost.iter().chain(refused).cloned().collect())
     }
 

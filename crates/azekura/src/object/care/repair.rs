@@ -92,7 +92,7 @@ impl Store {
             // It may be anything: nothing of it is overwritten.
             let (journal, refused) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
             let journal: Arc<dyn Storage> = journal;
-            let lost = last.lost_beside(&refused);
+            let lost = last.lost_with(&refused);
             let (kept, _) = Overlay::of_readable(Arc::clone(data), superblock::SIZE)?;
             let kept: Arc<dyn Storage> = kept;
             let (trial, at) = (Some(label), found_super.clone());
@@ -198,7 +198,7 @@ fn write_unreadable(
     let last = &found_super.payload;
     let there = journal.size()?.min(last.journal_size);
     let refused = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
-    let lost = last.lost_beside(&refused);
+    let lost = last.lost_with(&refused);
     if !refused.is_empty() {
         let mut noted = last.clone();
         noted.note_lost(&lost);

@@ -236,9 +236,9 @@ mod tests {
 
     /// Time that passes only where one sleeps.
     #[derive(Default)]
-    struct Told(Cell<Duration>);
+    struct TestClock(Cell<Duration>);
 
-    impl Clock for Told {
+    impl Clock for TestClock {
         fn now(&self) -> Duration {
             self.0.get()
         }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_kept_over_time_and_what_was_not_spent_is_no_hoard() {
-        let clock = Told::default();
+        let clock = TestClock::default();
         let mut pace = Pace::new(&clock, Some(1000));
         for _ in 0..50 {
             pace.spend(100);

@@ -178,7 +178,7 @@ mod tests {
 
     /// Removes all objects of a store whose journal is full, while another thread is pinned, by `remove`, which is given the
     /// number of the object. The thread lets go when no removal has ended for some time.
-    fn removed_beside_a_reader(remove: &(dyn Fn(&Store, u128) + Sync)) {
+    fn removed_during_a_read(remove: &(dyn Fn(&Store, u128) + Sync)) {
         let options = CreateOptions::new()
             .capacity(8 << 20)
             .journal_size(512 << 10)
@@ -225,12 +225,12 @@ mod tests {
 
     #[test]
     fn removals_wait_for_readers_of_what_a_checkpoint_freed() {
-        removed_beside_a_reader(&|store, n| assert!(store.remove(ObjectId(n)).unwrap()));
-        removed_beside_a_reader(&|store, n| {
+        removed_during_a_read(&|store, n| assert!(store.remove(ObjectId(n)).unwrap()));
+        removed_during_a_read(&|store, n| {
             let removed = store.remove_range(ObjectId(n)..=ObjectId(n));
             assert_eq!(removed.unwrap(), 1);
         });
-        removed_beside_a_reader(&|store, n| {
+        removed_during_a_read(&|store, n| {
             store.apply(&[Change::Remove(ObjectId(n))]).unwrap();
         });
     }

@@ -26,7 +26,7 @@
 //! | 4 | 4 | lower half of the sequence: chunks read one by one are of one put if these agree |
 //!
 //! A small object is *packed*: the same header, value and trailer, but it begins and ends at pieces of 64 bytes instead of
-//! units, and others stand beside it in one extent, the *packed extent*.
+//! units, and others stand next to it in one extent, the *packed extent*.
 //!
 //! This file encodes and decodes in memory. It does not read, write or allocate places.
 

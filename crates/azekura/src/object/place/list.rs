@@ -1,7 +1,7 @@
 //! The image of a group's free runs on storage.
 //!
 //! The runs, 4 bytes of start and 4 of length each; or, where that is shorter, a bitmap: a bit for each unit, lowest first, set
-//! if the unit is free, in whole 8 bytes, and one byte more, which tells it from a list of runs. The checksum stands with the
+//! if the unit is free, in whole 8 bytes, and one byte more, which distinguishes it from a list of runs. The checksum stands with the
 //! parent, in the root.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]

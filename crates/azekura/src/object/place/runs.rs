@@ -179,8 +179,8 @@ mod tests {
                 Runs::of(runs.as_slice().to_vec(), 300).is_some(),
                 "{runs:?}"
             );
-            let mut told = runs.as_slice().iter().flat_map(|run| run.start..run.end());
-            assert!(told.all(|unit| bits[unit as usize]));
+            let mut listed = runs.as_slice().iter().flat_map(|run| run.start..run.end());
+            assert!(listed.all(|unit| bits[unit as usize]));
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn data_of(
     let direct = storage
         .as_file()
         .filter(|_| options.direct)
-        .and_then(|file| DirectFile::beside(file).ok());
+        .and_then(|file| DirectFile::reopened(file).ok());
     match direct {
         Some(direct) => Arc::new(direct),
         None => Arc::clone(storage),

@@ -126,7 +126,7 @@ impl Store {
             Ok::<(Arc<dyn Storage>, _), Error>((overlay, bad))
         };
         let (overlay, refused) = readable()?;
-        let unreadable = last.lost_beside(&refused);
+        let unreadable = last.lost_with(&refused);
         let mut flaws = Flaws {
             is_read_only: true,
             ..Flaws::default()

@@ -159,7 +159,7 @@ impl Replay {
             && !self.ranges.iter().any(|range| within(&range))
     }
 
-    fn settle(&mut self, low_water: u64) {
+    fn raise_low_water(&mut self, low_water: u64) {
         self.low_water = self.low_water.max(low_water);
         let low_water = self.low_water;
         self.latest.retain(|_, sequence| *sequence >= low_water);
@@ -238,7 +238,7 @@ impl Core {
                 Ok(())
             }
             Record::LowWater(low_water) => {
-                replay.settle(low_water);
+                replay.raise_low_water(low_water);
                 Ok(())
             }
             Record::Aborted(sequence) => {
@@ -556,21 +556,21 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// A put that began before the removal of a range may be recorded after it, and after the note of what is settled.
+    /// A put that began before the removal of a range may be recorded after it, and after the low-water mark.
     #[test]
-    fn a_removed_range_replaces_earlier_puts_until_these_are_settled() {
+    fn a_removed_range_replaces_earlier_puts_until_the_low_water_mark_passes_them() {
         let mut replay = Replay::default();
         replay.ranges.push((10, ObjectId(5), ObjectId(7)));
-        for settled in [0, 8, 9, 10] {
-            replay.settle(settled);
+        for low_water in [0, 8, 9, 10] {
+            replay.raise_low_water(low_water);
             assert!(
                 !replay.is_latest(ObjectId(6), 9),
-                "settled before {settled}"
+                "replaced before {low_water}"
             );
             assert!(replay.is_latest(ObjectId(6), 11));
             assert!(replay.is_latest(ObjectId(8), 9));
         }
-        replay.settle(11);
+        replay.raise_low_water(11);
         assert!(replay.ranges.is_empty());
     }
 }

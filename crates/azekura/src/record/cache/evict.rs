@@ -102,17 +102,17 @@ impl CacheDb {
         0
     }
 
-    /// Sets what records may take of memory beside the index and the queues.
+    /// Sets what records may take of memory in addition to the index and the queues.
     pub(super) fn set_goal(&self) {
         let max = self.held.bytes_max.load(Ordering::Relaxed);
         if max == u64::MAX {
             return self.table.slab.set_goal(u64::MAX);
         }
         let all = max.saturating_add(max / MEMORY_PART + MEMORY_SLACK);
-        let beside = self.table.index.memory_bytes() + self.policy.memory_bytes();
+        let overhead = self.table.index.memory_bytes() + self.policy.memory_bytes();
         self.table
             .slab
-            .set_goal(all.saturating_sub(beside).max(max / 4));
+            .set_goal(all.saturating_sub(overhead).max(max / 4));
     }
 
     /// Sees to it that records take no more memory than they may. Called outside the gate; by a thread that is

@@ -66,7 +66,7 @@ use evict::Sweep;
 use policy::Policy;
 pub use update::Timed;
 
-/// What a record is charged beside its slot: for its share of the index and of the queues.
+/// What a record is charged in addition to its slot: for its share of the index and of the queues.
 pub const CHARGE: u64 = 16;
 /// What the shortest record is charged.
 const CHARGE_MIN: u64 = 16 + CHARGE;

@@ -1,7 +1,7 @@
 //! The engine alone: bounds, time, what is told, with all kinds of records.
 //!
 //! Time is a clock that the test sets. The contract is tested in `tests/cache.rs`, with threads.
-//! What is dropped first is the policy's choice, tested beside it.
+//! What is dropped first is the policy's choice, tested next to it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64};

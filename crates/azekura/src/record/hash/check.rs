@@ -2,7 +2,7 @@
 //!
 //! Read-only. What is verified: the superblock slots, the root and every image; every frame of every segment;
 //! that every entry of the index points to a record whose hash is the entry's; that no key is there twice;
-//! that the count is right, if nothing was changed while the index was walked. It runs beside readers and writers: what
+//! that the count is right, if nothing was changed while the index was walked. It runs concurrently with readers and writers: what
 //! they change meanwhile is verified in its old or its new state. It does not stop at the first damage, and repairs none:
 //! `repair` does.
 

@@ -100,7 +100,7 @@ impl Core {
         let (used, live) = self.log_load();
         self.log.segments().reap_patiently(self.bound(live) / 4);
         // What was cleaned is given back once it is a good part of the whole; sooner where the copies made meanwhile, which
-        // take room beside it, would be too much.
+        // take room in addition, would be too much.
         let kept = if self.is_out_of_hand() {
             self.interval() / 2
         } else {

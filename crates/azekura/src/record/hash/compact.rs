@@ -224,7 +224,7 @@ impl Core {
         let free = self.log.segments().sizes().free;
         let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
         let mut state = self.checkpoint.lock();
-        // Beside what any checkpoint may take.
+        // In addition to what any checkpoint may take.
         let kept = u64::from(self.log.segments().reserve().checkpoint.max(2));
         if free < kept * self.log.geometry().segment_size() + state.images_len() {
             return;

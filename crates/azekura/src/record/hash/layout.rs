@@ -111,7 +111,7 @@ pub fn mark_of<'f>(frame: &Frame<'f>) -> Option<&'f [u8]> {
 pub const MARK_LEN_MAX: usize = 4096;
 
 const IMAGE_SEED: u32 = 0x494d_4147;
-/// Seed of a root's checksum, beside the salt.
+/// Seed of a root's checksum, in addition to the salt.
 pub const ROOT_SEED: u32 = 0x524f_4f54;
 
 /// The engine's part of the superblock.

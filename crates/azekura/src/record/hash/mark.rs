@@ -13,7 +13,7 @@
 //!
 //! A file that `repair` wrote has none: what a mark states may not be true of it. A reader of another process sees none.
 //!
-//! Source: the applied position that replicated logs keep beside their state (Raft, section 5.3, and its state machines).
+//! Source: the applied position that replicated logs keep with their state (Raft, section 5.3, and its state machines).
 
 use super::layout::MARK_LEN_MAX;
 use super::{Core, HashDb};

@@ -52,7 +52,7 @@ use crate::log::recover::Trust;
 use crate::log::{Address, End, Log, Use};
 use crate::record::scan;
 
-/// A hash file open for reading only, beside at most one writer in this or another process.
+/// A hash file open for reading only, concurrently with at most one writer in this or another process.
 ///
 /// If the writer is killed in the middle of a write, a reader that was open by then does not see what the writer's other
 /// threads had acknowledged after it in the log, until somebody opens the file for writing. A reader opened later does.

@@ -16,7 +16,7 @@
 //! | a frame of which one bit is wrong, or of which only long values are damaged | of its damaged records, an error until they are written in a later frame; all others as ever | accepted |
 //! | unknown | of a record whose frame stands after the damage, as ever; of all others, and of absent ones, an error, unless `OpenOptions::reads_doubtful` | refused |
 //!
-//! 1. Writes beside such a frame are safe: its keys are known, and their entries point to it. That is
+//! 1. Writes while there is such a frame are safe: its keys are known, and their entries point to it. That is
 //!    what damage before the checkpoint looks like, where the index holds the place of a record that does not verify:
 //!    reads, replacements and removals of that record are errors, its segment is never cleaned, and the next checkpoint
 //!    saves the entry as any other.

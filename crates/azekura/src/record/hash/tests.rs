@@ -45,7 +45,7 @@ fn small() -> CreateOptions {
 }
 
 /// For `Log::recover` of a log that its writer has open; `shared`: by another process.
-fn beside_its_writer(shared: bool) -> Trust {
+fn with_live_writer(shared: bool) -> Trust {
     Trust {
         trusted: true,
         durable: LogPosition::default(),
@@ -272,7 +272,7 @@ fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {
 /// A copy made while others wrote once took the checkpoint's images, which pointed to frames after the
 /// place where the copied log ended: the copy could be opened, and half of its records could not be read.
 #[test]
-fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() {
+fn a_copy_made_concurrently_with_writers_is_sound_and_holds_what_was_acknowledged_before() {
     let memory = Memory::new(1 << 28).unwrap();
     let options = small().background(true).capacity(1 << 28);
     let db = HashDb::create_on(memory, &options).unwrap();
@@ -558,7 +558,7 @@ fn what_a_killed_thread_left_open_in_the_log_is_not_damage() {
 }
 
 #[test]
-fn a_reader_opens_beside_a_writer_that_compacts_all_the_time() {
+fn a_reader_opens_concurrently_with_a_writer_that_compacts_all_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.azh");
     let db = HashDb::create(&path, &small()).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! After every call its bounds hold; what it shows of a key is the last value put, or nothing; what was
 //! seen to be gone stays gone until it is put again; and it keeps something at all. One thread at a time, every
-//! kind of update; then histories of threads, beside a thread that puts other keys all the time.
+//! kind of update; then histories of threads, while a thread puts other keys all the time.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Boxed, Effort, Outcomes, ensure, equal, guarded, numbered};
 use crate::engine::{Edit, Engine};
 use crate::testkit::history::{Plan, explained};
-use crate::testkit::{Random, beside};
+use crate::testkit::{Random, concurrently};
 use crate::verbs::Verbs;
 
 /// What an engine may hold.
@@ -53,7 +53,7 @@ pub fn evictions(
         alone(engine, bounds, &effort)
     })?;
     let (_, explained) = guarded(make(), effort.deadline, move |engine| {
-        beside_others(engine, bounds, &effort)
+        with_others(engine, bounds, &effort)
     })?;
     Ok((compared, explained))
 }
@@ -154,7 +154,7 @@ fn alone(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> 
     Ok(compared)
 }
 
-fn beside_others(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> {
+fn with_others(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> {
     let others = |stop: &AtomicBool| -> Outcomes<()> {
         let mut number = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ fn beside_others(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcom
         ops: 12,
         seed: effort.seed + seed,
     });
-    let (explained, others) = beside(others, || explained(engine, plans));
+    let (explained, others) = concurrently(others, || explained(engine, plans));
     others?;
     bounds.check(engine)?;
     Ok(explained?)

@@ -1,11 +1,11 @@
 //! Values of every length over values of every length.
 //!
 //! A record is stored in one of several forms, and a change from one to another is a case of its own. [`edges`] are the
-//! lengths beside which a form, a page or a segment ends; each is put over each. Which form an engine chooses is its own.
+//! lengths at which a form, a page or a segment ends; each is put over each. Which form an engine chooses is its own.
 //! A full run takes every length around the longest short frame, another one every eighth.
 //!
 //! Engines in memory also put values of up to 1 MiB and a byte over each other ([`long_lengths`]). A hash file has that test
-//! beside its code, where the segments are known.
+//! next to its code, where the segments are known.
 
 use super::{Effort, Outcomes, ensure, equal};
 use crate::engine::Engine;
@@ -17,7 +17,7 @@ use crate::verbs::Verbs;
 /// what takes its place. Around the longest short frame every `step`th length is among them.
 pub fn edges(segment: usize, max: usize, step: usize) -> Vec<usize> {
     let mut lens = vec![0, 1, 2, 253, 254, 255, 256, 257, 258];
-    // A short frame's value, with a key of up to 255 bytes beside it.
+    // A short frame's value, with a key of up to 255 bytes next to it.
     lens.extend((65_480..=65_560).step_by(step));
     for edge in [4096, 65_536, segment / 2, segment, 70_000, 1 << 20] {
         lens.extend([edge - 1, edge, edge + 1]);

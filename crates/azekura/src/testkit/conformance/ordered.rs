@@ -1,7 +1,7 @@
 //! The promises of order: scans and cursors show records as the order's name says, from anywhere, both ways.
 //!
 //! The expected order is a sorted list, by the comparator of the same name. A cursor remembers its key, so it goes
-//! on from there when its record was removed and others came beside it. Engines without an order pass: they promise none.
+//! on from there when its record was removed and others came next to it. Engines without an order pass: they promise none.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::{Effort, Outcomes, ensure, equal, numbered};
 use crate::engine::{Cursor, Engine, Ordered};
 use crate::order::{Order, pair};
-use crate::testkit::{Random, beside};
+use crate::testkit::{Random, concurrently};
 use crate::verbs::Verbs;
 
 type Record = (Vec<u8>, Vec<u8>);
@@ -84,7 +84,7 @@ pub(super) fn ordered(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     }
     let mut count = both_ways(engine, door, &sorted)?;
     count += from_anywhere(engine, door, &mut sorted, &mut random)?;
-    count += beside_writers(engine, door, effort)?;
+    count += with_writers(engine, door, effort)?;
     Ok(count)
 }
 
@@ -196,7 +196,7 @@ fn from_anywhere(
 }
 
 /// What stays is shown once, in order, by cursors of both ways, while others come and go.
-fn beside_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> Outcomes<u64> {
+fn with_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> Outcomes<u64> {
     engine.clear()?;
     let order = Order::from_name(door.order_name()).unwrap_or_default();
     let mut stable = BTreeMap::new();
@@ -258,7 +258,7 @@ fn beside_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> O
         }
         Ok(count)
     };
-    let (walked, wrote) = beside(write, walk);
+    let (walked, wrote) = concurrently(write, walk);
     wrote?;
     walked
 }

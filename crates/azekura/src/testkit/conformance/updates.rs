@@ -250,7 +250,7 @@ pub(super) fn limits(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
         equal(
             &engine.get(&longest)?,
             &Some(b"value".to_vec()),
-            "record beside a refused key",
+            "record next to a refused key",
         )?;
         ensure(engine.remove(&longest)?, || {
             "the longest key was not removed".into()

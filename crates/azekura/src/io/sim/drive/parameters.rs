@@ -83,7 +83,7 @@ pub struct Parameters {
     pub depth: usize,
     /// A request that waits longer than this is served before any nearer one.
     pub age_max_ns: u64,
-    /// What each command costs beside all else.
+    /// What each command costs in addition to all else.
     pub command_ns: u64,
     /// What a flush of an empty or safe cache costs.
     pub flush_ns: u64,

@@ -197,7 +197,7 @@ fn sixteen_in_flight_are_served_faster_than_in_order_of_arrival() {
 }
 
 #[test]
-fn a_far_read_beside_a_crowd_of_near_ones_waits_no_longer_than_the_bound() {
+fn a_far_read_among_a_crowd_of_near_ones_waits_no_longer_than_the_bound() {
     let parameters = Parameters::sata_7200();
     let bound = parameters.age_max_ns;
     let far = parameters.capacity - 4096;
@@ -221,7 +221,7 @@ fn a_far_read_beside_a_crowd_of_near_ones_waits_no_longer_than_the_bound() {
 }
 
 #[test]
-fn a_write_that_waits_for_room_gets_it_beside_endless_reads() {
+fn a_write_that_waits_for_room_gets_it_among_endless_reads() {
     let mut parameters = Parameters::sata_7200();
     parameters.cache.bytes = MIB;
     let (mut drive, mut dice) = (Drive::new(parameters), Dice(8));

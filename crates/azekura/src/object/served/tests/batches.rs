@@ -234,7 +234,7 @@ fn a_batch_has_as_much_in_flight_as_may_and_others_go_between() {
     assert!(sequences.is_sorted_by(|a, b| a < b));
     assert_eq!(head.wait().unwrap(), Some(5000));
     assert!(removed.wait().unwrap());
-    // They flew one for one with its first writes, and at most three of them still do beside its last.
+    // They flew one for one with its first writes, and at most three of them still do with its last.
     assert!(others.iter().filter(|put| put.is_there()).count() >= 7);
     for put in others {
         put.wait().unwrap();

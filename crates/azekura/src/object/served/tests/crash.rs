@@ -48,7 +48,7 @@ impl Shape {
         let mut random = Random::new(!seed);
         let ids = *random.choose(&[2, 6, 24, 24, 60, 150]);
         let usual = *random.choose(&[400, 3000, 3000, 12_000, 30_000]);
-        // Each object once, and those in progress beside what they replace.
+        // Each object once, and those in progress in addition to what they replace.
         let data = (ids + 2 * UNDER_WAY as u64) * (4 * usual as u64 + (8 << 10));
         Self {
             options: object_options(&mut random, data + (1 << 20)),

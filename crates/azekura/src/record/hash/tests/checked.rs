@@ -1,7 +1,7 @@
 //! The check of a store in use: what others change meanwhile is no damage, and a count that is wrong is.
 //!
 //! The changes are made where the check shows its progress, so they always come between the same two steps of it. What
-//! threads change beside a check is tried by `azekura stress`.
+//! threads change during a check is tried by `azekura stress`.
 
 use super::*;
 use crate::index::hash::PARTITIONS;

@@ -124,7 +124,7 @@ fn a_pinned_thread_has_what_readers_have_let_go_of() {
             .unwrap();
         });
         has_begun.recv().unwrap();
-        // Until what is left beside the reader is spent.
+        // Until what is left concurrently with the reader is spent.
         while db.put(&(next % count).to_le_bytes(), &[3; 300]).is_ok() {
             next += 1;
         }

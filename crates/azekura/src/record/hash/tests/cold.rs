@@ -76,7 +76,7 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
     }
     let log = Arc::clone(&db.core.log);
     let start = crate::log::End::of(0, crate::log::manifest::FIRST_SEQUENCE, Some(FIRST_FRAME));
-    let trust = beside_its_writer(false);
+    let trust = with_live_writer(false);
     log.recover(start, trust, &mut |address, frame| {
         replay.record((address, 1), &frame, 0);
         Ok(())
@@ -115,7 +115,7 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
     db.put(key, &[2; 300]).unwrap();
     let hash = Hash::of_key(key, &db.core.secrets);
     let mut replay = Replay::new(db.core.secrets);
-    let trust = beside_its_writer(false);
+    let trust = with_live_writer(false);
     let mut frames = Vec::new();
     let log = Arc::clone(&db.core.log);
     log.recover(start, trust, &mut |address, frame| {
@@ -242,7 +242,7 @@ fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
 /// A change of a key whose part of the index a reader cannot read once kept it from following the log, and every read of any key
 /// was refused.
 #[test]
-fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
+fn a_reader_concurrently_with_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
     let (storage, lost) = with_unreadable_images();
     let writer = HashDb::open_on(storage.memory.clone(), &small().opening).unwrap();
     let reader = HashReader::open_on(Arc::new(storage)).unwrap();

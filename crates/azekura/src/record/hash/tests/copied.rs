@@ -1,6 +1,6 @@
-//! What a reader of another process is shown is a copy; and what a copy of the file states that was made beside a writer.
+//! What a reader of another process is shown is a copy; and what a copy of the file states that was made concurrently with a writer.
 //!
-//! The writer may reuse the segment at any moment, also after a frame was verified and before its key is used. Readers beside
+//! The writer may reuse the segment at any moment, also after a frame was verified and before its key is used. Readers concurrent with
 //! a writer are tried by `tests/conformance.rs`; here it is seen what one frame becomes.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
     })
     .unwrap();
     let bytes = memory.to_vec();
-    let trust = beside_its_writer(true);
+    let trust = with_live_writer(true);
     let mut shown = Vec::new();
     let found = db.log().recover(start, trust, &mut |address, frame| {
         // What another process would store there, and then what stood there: the walk goes on.
@@ -79,7 +79,7 @@ impl Over for Hooked {
 /// The copy has the superblock of its checkpoint, and the log to a later end: writers open segments in between, whose sequences
 /// the copy must not give again.
 #[test]
-fn a_copy_made_beside_a_writer_goes_on_with_new_sequences() {
+fn a_copy_made_concurrently_with_a_writer_goes_on_with_new_sequences() {
     let memory = Memory::new(1 << 26).unwrap();
     let storage = Arc::new(Hooked {
         memory,

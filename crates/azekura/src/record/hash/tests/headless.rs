@@ -1,4 +1,4 @@
-//! Segments of a killed file whose headers were lost, the links beside them included: what stands in them and after them is
+//! Segments of a killed file whose headers were lost, the links next to them included: what stands in them and after them is
 //! found, or is an error. Blank ranges of several lengths are tried at each segment of the log: less than a header, a sector, a
 //! page. What a flipped bit costs is tried in `tests/degraded/`.
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::io::Storage;
 use crate::kernel::SuperblockPair;
 
-/// A link that was lost with the header beside it was once taken for the end of the log: all later records were absent, without
+/// A link that was lost with the header next to it was once taken for the end of the log: all later records were absent, without
 /// an error, and the next change made that final.
 #[test]
 fn a_blank_header_of_any_segment_hides_no_later_one() {

@@ -74,7 +74,7 @@ fn any_length_over_any_length_survives_a_kill() {
                 let old = edges(size as usize, 4 << 20, 8);
                 count += survives(&options, &old, &long, put);
             } else {
-                // All pairs with the largest; of the others, and of long values, some beside each edge.
+                // All pairs with the largest; of the others, and of long values, some next to each edge.
                 let old = if size >= 1 << 19 { &short[..] } else { &few };
                 count += survives(&options, old, &short, put);
                 count += survives(&options, &few, &long, put);

@@ -629,7 +629,7 @@ fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
 /// The writer has the root in memory, and reuses segments while readers rebuild the index. With its next checkpoint there is a
 /// root again.
 #[test]
-fn readers_beside_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
+fn readers_concurrently_with_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
     let (mut opened, mut answered, mut refused) = (0, 0, 0);
     for file in 0..share(300) {
         let seed = 0x5a4e + round_seed() + file;
@@ -707,7 +707,11 @@ fn readers_beside_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
             "seed {seed}"
         );
     }
-    tried_at_least(opened, 1000, "readers beside a writer without a root");
+    tried_at_least(
+        opened,
+        1000,
+        "readers concurrently with a writer without a root",
+    );
     crate::testkit::tried(&format!("{answered} answered, {refused} refused"));
 }
 

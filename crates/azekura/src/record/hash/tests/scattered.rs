@@ -9,7 +9,7 @@ use crate::index::hash::PARTITIONS;
 use crate::log::Use;
 use crate::testkit::suite::{case, share, tried_at_least};
 
-/// A store in memory that is full of records which are all key: of these the images are largest beside the log.
+/// A store in memory that is full of records which are all key: of these the images are largest compared with the log.
 fn filled(options: &CreateOptions) -> (HashDb, Vec<u64>) {
     let memory = Memory::new(options.opening.capacity).unwrap();
     let db = HashDb::create_on(memory, options).unwrap();

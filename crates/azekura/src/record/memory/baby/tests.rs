@@ -379,7 +379,7 @@ fn memory_of_nodes_goes_back_when_few_are_left() {
 }
 
 #[test]
-fn a_batch_reads_what_single_reads_do_beside_writers() {
+fn a_batch_reads_what_single_reads_do_concurrently_with_writers() {
     let db = BabyDb::new().unwrap();
     let key = |number: u64| format!("{number:06}").into_bytes();
     // Even keys stay, odd ones come and go.
@@ -522,7 +522,7 @@ fn nodes_and_values_of_a_queue_are_used_again() {
 }
 
 #[test]
-fn a_walk_both_ways_shows_what_stays_once_beside_writers() {
+fn a_walk_both_ways_shows_what_stays_once_concurrently_with_writers() {
     let db = BabyDb::new().unwrap();
     let key = |number: u64| format!("{number:06}").into_bytes();
     // Multiples of eight stay; what is between comes and goes in waves, so that leaves divide and join.

@@ -358,7 +358,7 @@ impl Tree {
         }
     }
 
-    /// The child at `at`, which is held, and one beside it that it can be one with, in order; and the right one's entry.
+    /// The child at `at`, which is held, and one next to it that it can be one with, in order; and the right one's entry.
     fn neighbours<'t>(
         &'t self,
         above: &Node<'_>,

@@ -73,7 +73,7 @@ pub fn save_to(
 
 /// Saves in a thread of its own.
 ///
-/// Dropping what it returns stops it, and waits until it has stopped. Errors, beside those of
+/// Dropping what it returns stops it, and waits until it has stopped. Errors, besides those of
 /// [`wait`](Saving::wait): `Io` if no thread can be made.
 pub fn save_in_background(source: Arc<dyn Reader>, path: PathBuf) -> Result<Saving> {
     let shared = Arc::new(Shared::default());

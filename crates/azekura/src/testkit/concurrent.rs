@@ -1,15 +1,15 @@
 //! Work that is tried while something else goes on.
 //!
-//! [`beside`] runs the one until the other is done, and ends both whatever happens: a test that fails says why, and
+//! [`concurrently`] runs the one until the other is done, and ends both whatever happens: a test that fails says why, and
 //! does not hang. [`tried`] counts what it tried. It does not know what the two do.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs `work`, and in a thread beside it `unrest`, which ends soon after its flag is set: when `work` is done, or
+/// Runs `work`, and in another thread `unrest`, which ends soon after its flag is set: when `work` is done, or
 /// panicked. Returns what both returned; a panic of either goes on to the caller.
-pub fn beside<R, U: Send>(
+pub fn concurrently<R, U: Send>(
     unrest: impl FnOnce(&AtomicBool) -> U + Send,
     work: impl FnOnce() -> R,
 ) -> (R, U) {
@@ -41,10 +41,10 @@ mod tests {
 
     #[test]
     fn unrest_lasts_as_long_as_the_work_even_if_that_panics() {
-        assert_eq!(beside(until, || "done"), ("done", 7));
-        let panicked = catch_unwind(|| beside(until, || panic!("the work")));
+        assert_eq!(concurrently(until, || "done"), ("done", 7));
+        let panicked = catch_unwind(|| concurrently(until, || panic!("the work")));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the work"));
-        let panicked = catch_unwind(|| beside(|_| panic!("the unrest"), || ()));
+        let panicked = catch_unwind(|| concurrently(|_| panic!("the unrest"), || ()));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the unrest"));
     }
 }
