@@ -1,4 +1,4 @@
-//! Fuzzes the hash engine against the model: each operation gives back what the model says.
+//! Fuzzes the hash engine against the model: each operation gives back what the model states.
 //!
 //! The check is `fuzz/src/hash_model.rs`; `make test` runs it on seeded inputs.
 //! A panic is a finding. This file only connects it to the fuzzer.

@@ -1,4 +1,4 @@
-//! Fuzzes the object store against a map: each operation gives back what the map says.
+//! Fuzzes the object store against a map: each operation gives back what the map holds.
 //!
 //! The check is `fuzz/src/object_model.rs`; `make test` runs it on seeded inputs.
 //! A panic is a finding. This file only connects it to the fuzzer.

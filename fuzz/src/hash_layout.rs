@@ -1,6 +1,6 @@
 //! Fuzzes what the hash engine keeps besides its log: its part of the superblock, roots, and packed images.
 //!
-//! Any bytes are one of these or none. What is accepted encodes to bytes that say the same, and what
+//! Any bytes are one of these or none. What is accepted encodes to bytes that state the same, and what
 //! was made of any numbers comes back as it was made.
 //! It does not know whether the numbers fit a file: `hash_open` tries that.
 
@@ -52,7 +52,7 @@ pub fn check(bytes: &[u8]) {
     }
     if let Some(mut read) = Root::decode(bytes) {
         let again = Root::decode(&read.encode()).expect("a root that was encoded is one");
-        // An image without entries is the same wherever it says that it is.
+        // An image without entries is the same wherever it states that it is.
         for image in read.images.iter_mut().filter(|image| image.is_empty()) {
             *image = Image::default();
         }

@@ -1,4 +1,4 @@
-//! Fuzzes the hash engine against the model: each operation gives back what the model says.
+//! Fuzzes the hash engine against the model: each operation gives back what the model states.
 //!
 //! The input chooses keys, values, verbs, and when to reopen, checkpoint, clean and compact, over
 //! segments of 4 KiB, so that a few operations reach their ends. After every reopen, and at the end,

@@ -1,6 +1,6 @@
 //! Fuzzes the whole way from a file's bytes to its records: opening, reading, checking, repairing.
 //!
-//! Sound files are damaged as the input says; every second one is then given a superblock and a root
+//! Sound files are damaged as the input states; every second one is then given a superblock and a root
 //! of impossible numbers with true checksums, so that what is after the checksums is reached too. No
 //! bytes may lead to a panic, a hang, or a value that was never put: each value begins with its key.
 //! It does not know which errors are the right ones.

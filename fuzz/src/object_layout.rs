@@ -1,6 +1,6 @@
 //! Fuzzes what an object store keeps: superblock, label, root, lists, records of the journal, extents.
 //!
-//! Any bytes are one of these or none. What is accepted encodes to bytes that say the same; what was made of any value comes
+//! Any bytes are one of these or none. What is accepted encodes to bytes that state the same; what was made of any value comes
 //! back, whole and in part, and under no other name or place.
 //! It does not know whether the numbers fit a device: `object_open` tries that.
 

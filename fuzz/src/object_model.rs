@@ -1,4 +1,4 @@
-//! Fuzzes the object store against a map: each operation gives back what the map says.
+//! Fuzzes the object store against a map: each operation gives back what the map holds.
 //!
 //! The input chooses options, ids, lengths of values, verbs, and when to sync, checkpoint, take a snapshot, close and reopen, and
 //! what a kill leaves. Stores are small, so that some become full: a put may then be refused, and changes nothing. After every
@@ -191,7 +191,7 @@ impl Pair {
     }
 }
 
-/// Whether the store holds what the map says, by each way to read, and every byte of it verifies.
+/// Whether the store holds what the map holds, by each way to read, and every byte of it verifies.
 fn compare(store: &Store, model: &Model) {
     for (id, (value, sequence)) in model {
         let (found, its) = store

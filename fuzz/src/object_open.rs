@@ -1,6 +1,6 @@
 //! Fuzzes the whole way from a device's bytes to its objects: opening, reading, checking, repairing.
 //!
-//! Sound stores are damaged as the input says; every second one is then given a superblock and a root of impossible numbers with
+//! Sound stores are damaged as the input states; every second one is then given a superblock and a root of impossible numbers with
 //! true checksums, so that what is after the checksums is reached too. No bytes may lead to a panic, a hang, or a value that was
 //! never put: each value begins with its id. A reader changes no byte of what it looks at.
 //! It does not know which errors are the right ones.

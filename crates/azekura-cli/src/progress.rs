@@ -131,7 +131,7 @@ impl Waiting {
                 progress.bar.tick();
             }
         });
-        // Where the system refuses it, the call goes on without.
+        // Where the system refuses it, the call continues without.
         Self(thread.ok().map(|thread| (end, thread)))
     }
 }

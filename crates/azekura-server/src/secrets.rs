@@ -14,11 +14,11 @@ use crate::config::{Certificate, Config};
 use crate::memcached::Passwords;
 use crate::net::{tls, validity};
 
-/// What the files say.
+/// What the files state.
 pub(crate) struct Secrets {
     pub(crate) passwords: Option<Passwords>,
     pub(crate) identity: Option<Arc<rustls::ServerConfig>>,
-    /// When the certificate expires, in seconds since 1970; `None`: there is none, or it does not say.
+    /// When the certificate expires, in seconds since 1970; `None`: there is none, or it does not state.
     pub(crate) expires: Option<u64>,
     pub(crate) contents: Contents,
 }
@@ -104,7 +104,7 @@ fn passwords(path: &Path) -> Result<Passwords> {
     })
 }
 
-/// What a certificate's files say; `None`: there is none.
+/// What a certificate's files state; `None`: there is none.
 pub(crate) fn identity(files: Option<&Certificate>) -> Result<Option<Arc<rustls::ServerConfig>>> {
     let read = |files: &Certificate| {
         tls::identity(&files.chain, &files.key, files.client_authority.as_deref())

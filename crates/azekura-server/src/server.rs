@@ -380,16 +380,16 @@ fn too_small(error: Error, path: &Path, config: &Config) -> Error {
     if error.kind() != Kind::Invalid || !error.what().starts_with("the capacity is too small") {
         return error;
     }
-    let said = &config.capacity_origin;
+    let origin = &config.capacity_origin;
     error
         .at(path)
-        .remedy(format!("state a larger capacity ({said})"))
+        .remedy(format!("state a larger capacity ({origin})"))
 }
 
 /// Names what states the path of a unix socket where something else is.
-fn not_a_socket(error: Error, said: &str) -> Error {
+fn not_a_socket(error: Error, origin: &str) -> Error {
     match error.kind() {
-        Kind::Invalid => error.remedy(format!("remove the file, or state another path ({said})")),
+        Kind::Invalid => error.remedy(format!("remove the file, or state another path ({origin})")),
         _ => error,
     }
 }

@@ -1,7 +1,7 @@
 //! The binary protocol, packet by packet.
 //!
 //! A packet is built from its parts, and an answer taken apart; each exchange is played in one piece and byte by byte.
-//! Opaque words are compared in every answer, versions where a test says so.
+//! Opaque words are compared in every answer, versions where a test states it.
 
 mod wire;
 

@@ -1,4 +1,4 @@
-//! What `deploy/` says of the server: the example of a configuration is read, and the commands of the unit and of the
+//! What `deploy/` contains of the server: the example of a configuration is read, and the commands of the unit and of the
 //! container are understood.
 //!
 //! It does not know whether systemd or a builder of containers understands the rest.

@@ -219,7 +219,7 @@ fn fill(
 /// The work of one server, and what its resident size is held to.
 struct Case {
     process: Process,
-    /// What its configuration says.
+    /// What its configuration states.
     says: &'static str,
     threads: u64,
     limit: u64,

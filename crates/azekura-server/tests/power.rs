@@ -7,7 +7,7 @@
 //! more than the process, those before the last such answer), at most those begun. A service over it must show the same.
 //! Options of the file, keys, lengths of items and clients are drawn from the round's seed.
 //!
-//! Drivers that answer too early prove the suite: each must be detected. Lines beginning `tried:` say how much was tried.
+//! Drivers that answer too early prove the suite: each must be detected. Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -209,7 +209,7 @@ fn late(error: &std::io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// It said that a resource was temporarily unavailable, and neither whose nor after how long.
+    /// It reported that a resource was temporarily unavailable, and neither whose nor after how long.
     #[test]
     fn a_silent_server_is_named_with_the_time_that_it_had() {
         let (near, far) = UnixStream::pair().unwrap();

@@ -34,7 +34,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Connects to a server, with TLS if its address says so, for which `trust` is needed.
+    /// Connects to a server, with TLS if its address states it, for which `trust` is needed.
     ///
     /// Errors: `Io`; `Invalid` (the server's certificate is not accepted, or datagrams have no connection).
     pub fn connect(address: &Address, trust: Option<&Trust>) -> Result<Self> {

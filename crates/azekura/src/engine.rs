@@ -116,7 +116,7 @@ pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// read, `Corrupted` or `Io`; with `Ok` the scan continues.
 pub type Damaged<'d> = dyn FnMut(Error) -> Result<()> + 'd;
 
-/// Reading. None of these waits for a writer where the engine's doc says so.
+/// Reading. None of these waits for a writer where the engine's doc states it.
 pub trait Reader: Send + Sync {
     /// Lends the present value of `key`, or `None`, to `visit`, exactly once, without a copy.
     ///
@@ -141,7 +141,7 @@ pub trait Reader: Send + Sync {
     /// Lends records in the engine's order, from `from` (`None`: from the first) until `visit`
     /// breaks or the last was shown.
     ///
-    /// Returns where to go on after the record at which `visit` broke, or `None` at the end. A
+    /// Returns where to resume after the record at which `visit` broke, or `None` at the end. A
     /// record that is present during the whole of a scan, even one continued by bookmarks, is shown
     /// exactly once; one that comes or goes meanwhile is shown at most once. Takes no exclusive lock.
     /// Ends with `Corrupted` at the first damaged record.
@@ -277,7 +277,7 @@ pub trait Cursor {
 
 /// Engines with a file.
 pub trait Persistent: Reader {
-    /// Makes everything acknowledged before the call survive what `durability` says.
+    /// Makes everything acknowledged before the call survive what `durability` states.
     ///
     /// `Process` costs nothing. `Power`: one sync of the device, shared by all threads that wait.
     fn sync(&self, durability: Durability) -> Result<()>;

@@ -1,6 +1,6 @@
 //! The one error of the library, and the only place where messages are shaped.
 //!
-//! An [`Error`] says what happened, where, what was found against what was expected, and what the
+//! An [`Error`] states what happened, where, what was found against what was expected, and what the
 //! caller can do. Its [`Kind`] is chosen by what the caller does next. It is boxed, so a `Result`
 //! stays one word larger than its value. Absence (`None`) and a failed comparison are not errors.
 //!

@@ -84,7 +84,7 @@ fn it_keeps_its_bounds_and_never_shows_what_is_old() {
     tried_at_least(sum, 100_000, "answers of caches with little room");
 }
 
-/// Values say whose they are, so that a slot that is used too early shows; sizes change while all this goes on.
+/// Values state whose they are, so that a slot that is used too early shows; sizes change while all this continues.
 #[test]
 fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_change() {
     const OPS: u64 = 200_000;

@@ -4,7 +4,7 @@
 //! leaves them a little room. New records are refused then, and what makes room is done, however often the store is opened
 //! again; the excess over the capacity is bounded. It does not know what is kept free for it.
 //!
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! it, on broken engines. Here also: what a reader of a file that another process or handle is writing
 //! may see - every acknowledged write, whatever is cleaned, compacted and reused meanwhile.
 //!
-//! Crashes and damage are other suites. Lines beginning `tried:` say how much was tried.
+//! Crashes and damage are other suites. Lines beginning `tried:` state how much was tried.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -227,7 +227,7 @@ fn an_engine_that_syncs_every_write_conforms_and_says_so() {
     conforms_in_memory(&make);
 }
 
-// What follows is about readers concurrently with a writer.
+// What follows is about readers concurrent with a writer.
 
 const KEYS: u64 = 300;
 /// Keys from here on are written once.
@@ -721,7 +721,7 @@ fn a_readers_copy_is_of_one_moment_while_others_read() {
     });
     assert_eq!(torn, None);
     tried(&format!(
-        "{copies} copies by a reader concurrently with a writer of pairs and another thread's reads"
+        "{copies} copies by a reader concurrent with a writer of pairs and another thread's reads"
     ));
     assert_eq!(copies, COPIES, "of {TRIES}");
 }

@@ -6,7 +6,7 @@
 //!
 //! Where an earlier state is put back (a cut end, old sectors) an older value may be right. So it is in
 //! files of a process that was killed: after their durable mark, nothing distinguishes a zeroed frame from one
-//! that was never published. Lines beginning `tried:` say how much was tried.
+//! that was never published. Lines beginning `tried:` state how much was tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -8,7 +8,7 @@
 //! must be sound, take further operations, and hold them after a reopen. Devices that destroy the rest of a sector while they
 //! write a part of it are not among the cases: the log continues in sectors that were synced.
 //!
-//! Planted bugs prove the suite: each must be seen. Lines beginning `tried:` say how much was tried.
+//! Planted bugs prove the suite: each must be seen. Lines beginning `tried:` state how much was tried.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ enum Bug {
     SyncsDropped,
     /// One of three syncs is not done.
     SyncsForgotten,
-    /// The system says that it never stopped: a power cut looks like the death of a process.
+    /// The system states that it never stopped: a power cut looks like the death of a process.
     SameBoot,
     /// The new name is not made durable.
     NameForgotten,
@@ -172,7 +172,7 @@ enum Bug {
     MarksApart,
 }
 
-/// A storage that lies as its bug says.
+/// A storage that lies as its bug states.
 #[derive(Debug)]
 struct Lying {
     below: Arc<dyn Storage>,
@@ -223,7 +223,7 @@ fn lying(below: Arc<dyn Storage>, bug: Bug) -> Arc<dyn Storage> {
     }
 }
 
-/// A folder that lies as its bug says.
+/// A folder that lies as its bug states.
 #[derive(Debug)]
 struct LyingDirectory {
     below: SimDirectory,
@@ -529,7 +529,7 @@ fn verify(crash: &Crash<'_>, case: &Case) -> std::result::Result<u64, String> {
         ));
     }
     let digest = digest(&found);
-    // Of some it is seen that they go on.
+    // Of some it is seen that they continue.
     if crash
         .disk
         .seed()

@@ -5,7 +5,7 @@
 //! write or sync on the handle refuses to write (`Poisoned`) but continues to read. A full disk is `Full`, and no damage.
 //! Limits are exact. Engines that handle errors wrongly, one way each, prove the suite: each must be seen.
 //!
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -203,7 +203,7 @@ fn refuses_from_now_on(db: &HashDb, error: &azekura::Error, poisons: bool) {
             assert_eq!(kind(db.checkpoint()), Some(Kind::Poisoned));
         }
     }
-    contents(db).expect("reading goes on");
+    contents(db).expect("reading continues");
 }
 
 fn contents(db: &HashDb) -> Result<State> {

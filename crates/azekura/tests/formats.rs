@@ -246,7 +246,7 @@ fn damage_within_a_long_record_of_version_1_costs_that_record() {
     }
     assert!(read > 10, "{read}");
     db.put(&LONG_KEY, b"again").expect_err("it cannot be read");
-    db.put(b"another", b"one").expect("writes go on");
+    db.put(b"another", b"one").expect("writes continue");
     db.close().expect("it closes");
 }
 
@@ -274,7 +274,7 @@ fn fixture(name: &str) -> (Vec<u8>, String) {
     )
 }
 
-/// What is wrong with a file of these bytes, if it should hold these records and go on.
+/// What is wrong with a file of these bytes, if it should hold these records and continue.
 fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("copy");

@@ -253,7 +253,7 @@ fn threads_with_keys_of_their_own_find_what_they_left() {
         assert!(report.is_sound(), "{:?}", report.damage);
         let count = db.count();
         db.close().expect("it closes");
-        // The log as it was written must say the same as memory did.
+        // The log as it was written must state the same as memory did.
         let db = HashDb::open(&file, &next).expect("it opens again");
         assert_eq!(db.count(), count);
         assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());

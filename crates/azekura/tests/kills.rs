@@ -7,7 +7,7 @@
 //! children make files and copies until they are killed: each is there whole, or not at all. The configuration of each
 //! file is drawn from its seed, with capacities down to the least, and that of each opening again.
 //!
-//! The cache of the system survives a kill: loss of power is another suite. Lines beginning `tried:` say how
+//! The cache of the system survives a kill: loss of power is another suite. Lines beginning `tried:` state how
 //! much was tried.
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ impl Worker {
         Self { child, output }
     }
 
-    /// This program as a child; these variables say what it does.
+    /// This program as a child; these variables state what it does.
     fn child(variables: &[(&str, &OsStr)]) -> Child {
         Command::new(std::env::current_exe().expect("this program"))
             .args([

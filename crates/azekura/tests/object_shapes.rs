@@ -6,7 +6,7 @@
 //!        --> first life: fill, thin out, churn --crash--> verify --> second life: churn --crash--> verify
 //! ```
 //! Half of the crashes are within checkpoints. What a recovery shows is durable when the store is open: a second life that
-//! crashes must keep it. Lines beginning `tried:` say how much was tried.
+//! crashes must keep it. Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -221,7 +221,7 @@ fn room_that_a_recovery_frees_is_used_when_what_it_found_is_durable() {
     tried_at_least(states, 9100, "cuts after a recovery");
 }
 
-/// `sync_every` says how many acknowledged changes a power cut takes at most.
+/// `sync_every` states how many acknowledged changes a power cut takes at most.
 #[test]
 fn with_sync_every_a_change_more_than_so_many_syncs() {
     for every in [0u64, 1, 3, 10] {

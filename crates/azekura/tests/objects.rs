@@ -3,7 +3,7 @@
 //!
 //! Workloads of every kind of change run on the simulated disk. At each event the power is cut in many legal ways,
 //! the process dies, and recoveries are cut again. The store that then opens is compared, takes further changes, and holds
-//! them after a reopen. Planted bugs prove the suite. Lines beginning `tried:` say how much was tried.
+//! them after a reopen. Planted bugs prove the suite. Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,7 +118,7 @@ enum Bug {
     SyncsDropped,
     /// Durable writes are just writes.
     DurableWritesCached,
-    /// The system says that it never stopped.
+    /// The system states that it never stopped.
     SameBoot,
     /// A write is acknowledged before it is made.
     AcknowledgedEarly,
@@ -126,7 +126,7 @@ enum Bug {
     BatchesSplit,
 }
 
-/// A storage that lies as its bug says.
+/// A storage that lies as its bug states.
 #[derive(Debug)]
 struct Lying {
     below: Arc<dyn Storage>,
@@ -625,7 +625,7 @@ fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
     store.check_room().unwrap();
 }
 
-/// While a snapshot keeps all room, small objects go on and on within the journal. A death at any time leaves each as it was.
+/// While a snapshot keeps all room, small objects are written again and again within the journal. A death at any time leaves each as it was.
 #[test]
 fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
     let mut killed = 0;

@@ -4,7 +4,7 @@
 //! everything was acknowledged and synced. Then a range of a file cannot be read any more, or one bit is flipped. The store
 //! opens all the same; each object gives its newest value or an error, never an older value and never absence; what is not hit is
 //! read. A repair makes a store that is changed again, and names what is lost.
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -638,7 +638,7 @@ fn every_page_of_a_store_may_be_unreadable_and_repair_works() {
                 }
             }
             most = most.max(errors);
-            // Without the mark, which stands after the superblocks, and what the journal says nothing is written.
+            // Without the mark, which stands after the superblocks, and what the journal states nothing is written.
             if !(2..64).contains(&page) {
                 assert!(
                     errors <= ERRORS_MAX && !store.is_read_only(),

@@ -2,7 +2,7 @@
 //!
 //! The suite of `testkit::conformance` runs over `BabyDb` with each comparator; its ordered checks compare cursors and
 //! scans with a model that sorts by the same comparator. Recorded histories (`testkit::history` and `transactions`) run
-//! while leaves around their keys divide and join. Lines beginning `tried:` say how much was tried.
+//! while leaves around their keys divide and join. Lines beginning `tried:` state how much was tried.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

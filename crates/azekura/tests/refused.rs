@@ -1,11 +1,11 @@
 //! Memory that is refused is an error, `Full` or `Io`, never the end of the process; and nothing is changed by it.
 //!
 //! This program's allocator refuses the nth request of more than 8 KiB, or all from the nth on, for one n after the
-//! other, while an engine in memory does what a script says: records come, grow, are overwritten, many at once, read,
+//! other, while an engine in memory does what a script states: records come, grow, are overwritten, many at once, read,
 //! scanned, removed, saved and loaded. Afterwards the engine holds what a map next to it holds, but for what was answered
 //! with an error. What is smaller, and bounded by a constant, is taken without asking as everywhere in Rust, and is not
 //! refused here. Addresses are refused by a limit on the process. Each engine runs in a child, so that one that ends the
-//! process is seen; one that does must be. Lines beginning `tried:` say how much was tried.
+//! process is seen; one that does must be. Lines beginning `tried:` state how much was tried.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -179,7 +179,7 @@ fn key(random: &mut Random) -> Vec<u8> {
     key
 }
 
-/// Scans all records, and breaks off at one in `breaks`, to go on from the bookmark; how many there were.
+/// Scans all records, and breaks off at one in `breaks`, to continue from the bookmark; how many there were.
 fn scan(db: &dyn Engine, breaks: usize) -> Result<u64> {
     let (mut count, mut from) = (0, None);
     loop {
@@ -449,7 +449,7 @@ fn a_child_runs_one_engine() {
     run_all(*make);
 }
 
-/// In a child: the engines that reserve addresses for all that they may become say `Io` where there are too few.
+/// In a child: the engines that reserve addresses for all that they may become return `Io` where there are too few.
 fn refuse_addresses() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = Rlimit {

@@ -1,8 +1,8 @@
-//! Space in a file: writers that are faster than cleaning do not make it grow for as long as they go on.
+//! Space in a file: writers that are faster than cleaning do not make it grow for as long as they continue.
 //!
 //! One test alone in its process: its threads keep all processors busy, and other tests would wait for them. The bounds are
 //! those that `docs/operations.md` states, of the log and of the file. The stores are in memory, where the syncs of a checkpoint
-//! take no time, and in a file, where writers go on while one waits for the device. What a store takes at rest, and full, is
+//! take no time, and in a file, where writers continue while one waits for the device. What a store takes at rest, and full, is
 //! tested elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};

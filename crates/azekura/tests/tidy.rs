@@ -59,7 +59,7 @@ fn repository() -> Vec<Text> {
                 }
                 continue;
             }
-            // A linked checkout keeps a file of this name, which says where its history lies.
+            // A linked checkout keeps a file of this name, which states where its history lies.
             if path == ".git" {
                 continue;
             }

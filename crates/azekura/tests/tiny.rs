@@ -99,7 +99,7 @@ fn updates_of_many_keys_are_serializable() {
 }
 
 /// Each thread owns some keys and knows what it left under each; readers of all keys see values that were put under
-/// them. Values say whose they are, at both ends, so that a slot that is used too early shows.
+/// them. Values state whose they are, at both ends, so that a slot that is used too early shows.
 #[test]
 fn threads_find_what_they_left_while_records_move() {
     const KEYS: u64 = 3000;

@@ -1,6 +1,6 @@
 //! `export`: writes every record in a form other programs read.
 //! A file given as the target appears whole or not at all, and an export that is broken off leaves nothing; a pipe or a
-//! device is written to, and a store is never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
+//! device is written to, and a store is never replaced. Writers may continue meanwhile: the scan's promise holds, every record that is present
 //! throughout comes out exactly once.
 //! Damage is reported on standard error and passed by; the exit code is then 8, and a file that is there is not replaced.
 //! It does not know the formats: `format/` does.

@@ -1,6 +1,6 @@
 //! `increment`: adds to a counter and prints what it then is, in one step.
 //! A counter is an 8-byte big-endian number, signed or with `--float` a double, so that counters of
-//! Tkrzw go on counting. A value of another shape is refused and stays, as is a sum that is infinite or not a number.
+//! Tkrzw continue to count. A value of another shape is refused and stays, as is a sum that is infinite or not a number.
 //! It does not know decimal text: a value "41" is no counter.
 
 use std::ffi::OsString;

@@ -28,7 +28,7 @@ pub(crate) struct List {
     /// Begin with this key, if it is present
     #[arg(long, value_name = "KEY", conflicts_with = "bookmark")]
     from: Option<OsString>,
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "HEX")]
     bookmark: Option<String>,
     #[command(flatten)]

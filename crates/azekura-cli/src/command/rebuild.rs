@@ -6,7 +6,7 @@
 //!   3. give it the name FILE, sync the directory                          old or new, never neither
 //! ```
 //!
-//! No other name is touched. Readers that have the old file open go on reading the old one. The new one has its owner and mode.
+//! No other name is touched. Readers that have the old file open continue to read the old one. The new one has its owner and mode.
 //! It does not repair: a damaged file is refused with the damage named.
 
 use std::fs;

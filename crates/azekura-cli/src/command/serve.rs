@@ -32,14 +32,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    said: RawConfig,
+    stated: RawConfig,
 }
 
 impl Serve {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let path = self.config.as_deref();
         // What the configuration names is a part of it, if it can be read at all.
-        let read = Config::read(path, self.said.clone());
+        let read = Config::read(path, self.stated.clone());
         let judged = read.and_then(|config| match Server::check(&config) {
             Err(error) if error.kind() == Kind::Invalid => Err(error),
             _ => Ok(config),
@@ -82,7 +82,7 @@ impl Serve {
             let waits = start_in(scope, || {
                 for signal in signals.forever() {
                     if signal == SIGHUP {
-                        reload(&server, path, &self.said);
+                        reload(&server, path, &self.stated);
                     } else {
                         control.stop();
                     }
@@ -159,8 +159,8 @@ fn make_room(config: &Config) {
     }
 }
 
-fn reload(server: &Server, path: Option<&Path>, said: &RawConfig) {
-    let reloaded = Config::read(path, said.clone()).and_then(|config| {
+fn reload(server: &Server, path: Option<&Path>, stated: &RawConfig) {
+    let reloaded = Config::read(path, stated.clone()).and_then(|config| {
         let reloaded = server.reload(&config)?;
         trace::listen(config.log_level, config.log);
         make_room(&config);
@@ -178,7 +178,7 @@ fn reload(server: &Server, path: Option<&Path>, said: &RawConfig) {
             tracing::info!("took over {}", words(&taken_over));
             if !needs_restart.is_empty() {
                 tracing::warn!(
-                    "unchanged until a restart: {}; the server goes on with what it was started with",
+                    "unchanged until a restart: {}; the server continues with what it was started with",
                     words(&needs_restart)
                 );
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!   offset  size  meaning
 //!   0       1     0xff: data; 0xfe: metadata, which stands outside the pairs
-//!   1       1-10  length: groups of 7 bits, the highest first; the high bit says that more follow
+//!   1       1-10  length: groups of 7 bits, the highest first; the high bit states that more follow
 //!   ..      len   the bytes
 //! ```
 //!

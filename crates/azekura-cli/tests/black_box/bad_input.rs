@@ -1,4 +1,4 @@
-//! Bad input of every kind: one line that says what is wrong, an exit code for scripts, and nothing
+//! Bad input of every kind: one line that states what is wrong, an exit code for scripts, and nothing
 //! is lost: the file that was refused is byte for byte what it was.
 //! What damage inside a file does is tested with `check` and `repair`.
 

@@ -1,6 +1,6 @@
 //! Clients of other hands against `azekura serve`: they decide whether what it speaks is the protocol.
 //!
-//! What a client needs is put there by `make clients` and `make setup`; where it is absent, a notice says what was left out. It knows of the
+//! What a client needs is put there by `make clients` and `make setup`; where it is absent, a notice states what was left out. It knows of the
 //! protocols nothing: each client compares what it gets with what it set, and fails by its exit code.
 
 use std::io::ErrorKind;

@@ -212,7 +212,7 @@ fn records_move_from_tkrzw_and_back() {
     assert_eq!(
         place.run(&["increment", "s.azh", "n"]).ok(),
         "42\n",
-        "counters go on counting"
+        "counters continue to count"
     );
 }
 

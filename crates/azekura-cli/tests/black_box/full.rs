@@ -179,7 +179,7 @@ fn a_server_on_a_full_device_refuses_sets_with_the_reason_and_answers_gets() {
     client.finds(stored, &value);
     Client::new(&server).finds(stored, &value);
     assert_eq!(client.ask(&format!("get k{stored}\r\n")), "END\r\n");
-    // Nothing that was acknowledged is lost, and with room it goes on.
+    // Nothing that was acknowledged is lost, and with room it continues.
     server.kill();
     let server = Server::start(&place, &[]);
     let mut client = Client::new(&server);

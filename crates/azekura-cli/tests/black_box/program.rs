@@ -20,7 +20,7 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-/// Says what was not tested, past the test runner, which keeps the words of tests that pass.
+/// States what was not tested, past the test runner, which keeps the words of tests that pass.
 pub(crate) fn notice(text: &str) {
     writeln!(std::io::stderr(), "notice: {text}").expect("standard error is open");
 }

@@ -1,7 +1,7 @@
 //! `azekura serve` and `azekura client`: the real server, started, asked, loaded, signalled and killed.
 //!
 //! Acknowledged writes are there after `kill -9` and a restart. Ports are free ones that the system gives;
-//! the server says which. It does not know the protocol beyond what it takes to set and get.
+//! the server states which. It does not know the protocol beyond what it takes to set and get.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! `azekura stress`: every engine for a bounded count, those in files with kills, and what it says of what it tried.
+//! `azekura stress`: every engine for a bounded count, those in files with kills, and what it states of what it tried.
 //!
 //! Each run takes another seed with another shape, capacity included, so some of the stores become full; a violation prints
 //! what repeats it. That a lie is caught is tested in the crate of the benchmarks, with engines that lie.

@@ -1,4 +1,4 @@
-//! A system that gives no more threads: an error that says so, whichever thread it was.
+//! A system that gives no more threads: an error that states it, whichever thread it was.
 //!
 //! The limit of processes does not hold for the superuser, so a test that runs as such starts the program as another user.
 //! It does not know which threads a command starts.

@@ -1,7 +1,7 @@
 //! The figures of a running server: by `top`, by events, and by its page in a real browser.
 //!
 //! The page is drawn by Debian's Chromium without a window, and what it drew is read from its document. Where there is no
-//! Chromium, a notice says so. Times are not asserted. It does not know how figures are gathered.
+//! Chromium, a notice states it. Times are not asserted. It does not know how figures are gathered.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

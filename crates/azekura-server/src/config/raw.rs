@@ -1,6 +1,6 @@
 //! The raw configuration: the flags, which are the keys of the file, and the types of their values.
 //!
-//! Each value is parsed and checked for itself, whether it comes from a flag or from the file, and its error says what is
+//! Each value is parsed and checked for itself, whether it comes from a flag or from the file, and its error states what is
 //! allowed. Values are not checked against one another here.
 
 use std::net::IpAddr;

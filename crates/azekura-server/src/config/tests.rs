@@ -1,4 +1,4 @@
-//! The configuration: what a file and flags give together, and what each error says.
+//! The configuration: what a file and flags give together, and what each error states.
 //!
 //! Every row of the long table is a text, and words that its one-line error has: the line, the key, and what is allowed. The
 //! budget under a memory limit is tested next to it.

@@ -46,7 +46,7 @@ pub struct Settings {
     pub shutdown_enabled: bool,
     /// Most bytes the engine may hold in memory or in its file; 0: any. For the figures only. 0.
     pub bytes_max: u64,
-    /// Bytes a second that one `dump` may send if it does not say itself; 0: any. 0.
+    /// Bytes a second that one `dump` may send if it does not state itself; 0: any. 0.
     pub dump_bytes_per_second: u64,
 }
 

@@ -12,7 +12,7 @@
 //! connections: see `worker`. What connections hold together is counted and bounded.
 //!
 //! The socket reports changes only (edges), so its state is kept until it is used up.
-//! It knows no grammar: the session says how much of the input it consumed.
+//! It knows no grammar: the session states how much of the input it consumed.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -234,7 +234,7 @@ impl Connection {
         self.peer = Peer::HungUp;
     }
 
-    /// Lets it say more.
+    /// Lets it send more.
     pub(super) fn wake(&mut self) {
         if self.pending == Pending::Pause {
             self.pending = Pending::Output;

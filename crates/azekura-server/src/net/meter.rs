@@ -154,7 +154,7 @@ mod tests {
 
     use crate::memcached::Settings;
 
-    /// Keeps what events say.
+    /// Keeps what events state.
     #[derive(Clone, Default)]
     struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -206,10 +206,10 @@ mod tests {
             meter.slow = Some(Duration::from_secs(3600));
             meter.note(before, &turned);
         });
-        let said = heard.0.lock().unwrap().join("\n");
+        let logged = heard.0.lock().unwrap().join("\n");
         assert!(
-            said.contains("command=\"get\" key=\"anna\" requests=2 bytes_in=20 bytes_out=10"),
-            "{said}"
+            logged.contains("command=\"get\" key=\"anna\" requests=2 bytes_in=20 bytes_out=10"),
+            "{logged}"
         );
         assert_eq!(
             (heard.0.lock().unwrap().len(), slow_requests.count()),

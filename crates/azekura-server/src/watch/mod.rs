@@ -252,8 +252,8 @@ mod tests {
     }
 
     fn health(watch: &Monitor<'_>) -> String {
-        let said = watch.answer(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
-        let text = String::from_utf8(said).unwrap();
+        let answer = watch.answer(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+        let text = String::from_utf8(answer).unwrap();
         let (line, rest) = text.split_once("\r\n").unwrap();
         format!("{line} {}", rest.rsplit("\r\n").next().unwrap_or_default())
     }

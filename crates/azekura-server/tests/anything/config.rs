@@ -103,7 +103,7 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     }
     let encrypted = config.listen.iter().any(|at| matches!(at, Address::Tls(_)));
     assert!(!encrypted || config.certificate.is_some());
-    // A flag replaces what the file says, whatever that is.
+    // A flag replaces what the file states, whatever that is.
     let flags = RawConfig {
         stall_s: Some(7),
         ..RawConfig::default()
@@ -125,7 +125,7 @@ fn may_name_hosts(text: &str) -> bool {
                 .iter()
                 .fold(line.to_owned(), |line, word| line.replace(word, ""));
             let is_plain = |c: char| c.is_ascii_digit() || " .:[]\"',=".contains(c);
-            // What goes on in the next line is not looked at.
+            // What continues in the next line is not looked at.
             !numbers.chars().all(is_plain) || !line.ends_with([']', '"'])
         })
     })

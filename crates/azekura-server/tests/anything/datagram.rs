@@ -1,6 +1,6 @@
 //! What holds for a datagram, whatever is in it.
 //!
-//! It is a request or none. The answer is bounded, and comes in datagrams that say which they are, of how many, and of
+//! It is a request or none. The answer is bounded, and comes in datagrams that state which they are, of how many, and of
 //! which request, and that put together are the answer. Nothing of it is left for the next one. It knows no sockets.
 
 use std::sync::Arc;

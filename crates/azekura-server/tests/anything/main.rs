@@ -1,6 +1,6 @@
 //! Any bytes, to everything that reads bytes from outside: a connection, a datagram, a head of HTTP, a configuration.
 //!
-//! Each file next to this one says what must hold whatever comes, in its `check`; `make fuzz` calls the same with bytes that
+//! Each file next to this one states what must hold whatever comes, in its `check`; `make fuzz` calls the same with bytes that
 //! it finds itself. Here they are made of the words that each one knows, of sound inputs with a few bytes changed, and of
 //! noise, by seeds, so that this needs no tool and tries the same again. Broken answers show that the checks can fail.
 //! It knows no sockets.

@@ -1,6 +1,6 @@
 //! What holds for a connection, whatever a client sends.
 //!
-//! The first two bytes say how large the pieces are, and how much room the output has; the rest is what a client sends. It
+//! The first two bytes state how large the pieces are, and how much room the output has; the rest is what a client sends. It
 //! is served whole and in pieces, to two stores, whose answers and records must be the same but for the versions, which
 //! two connections that stop at other places may take in another order. Little is kept of what was not consumed, every
 //! record is an item, and the answers are whole: lines that the protocol has, data as long as announced, packets whose
@@ -43,7 +43,7 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"\x80\x01\x00\x01\x08", b"\x80\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
 ];
 
-/// Who pauses so often without a word has nothing to say any more.
+/// Who pauses so often without a word has nothing to send any more.
 const SILENCES_MAX: u32 = 1000;
 
 /// What a connection said, and left in the store.
@@ -79,7 +79,7 @@ fn serve(bytes: &[u8], piece: usize, output_max: usize) -> Outcome {
                     break;
                 }
                 Next::Yield => assert!(!is_silent, "it yields without a word"),
-                // A watcher waits for what others do: here it is alone, and says nothing for ever.
+                // A watcher waits for what others do: here it is alone, and sends nothing for ever.
                 Next::Pause { .. } => {
                     silences = if is_silent { silences + 1 } else { 0 };
                     if silences == SILENCES_MAX {
@@ -167,7 +167,7 @@ const ALONE: &[&[u8]] = &[
     b"NF",
 ];
 
-/// What lines begin with that go on.
+/// What lines begin with that continue.
 const BEGINNINGS: &[&[u8]] = &[
     b"HD ",
     b"NS ",

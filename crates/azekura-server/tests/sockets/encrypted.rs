@@ -187,7 +187,7 @@ fn an_encrypted_client_that_closed_its_side_is_answered() {
     let server = running(&with_certificate());
     let mut client = encrypted(server.address);
     ask(&mut client, "set a 0 0 1\r\n1\r\n", "STORED\r\n");
-    // It says that it is done, and closes its half of the connection.
+    // It states that it is done, and closes its half of the connection.
     client.write_all(b"get a\r\n").unwrap();
     client.conn.send_close_notify();
     client.flush().unwrap();

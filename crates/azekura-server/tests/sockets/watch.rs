@@ -141,7 +141,7 @@ fn a_request_may_come_byte_by_byte_while_others_are_answered() {
         }
     }
     assert!(rest(&mut slow).ends_with("\r\n\r\nok\n"));
-    // Those who say nothing are let go when others come.
+    // Those who send nothing are let go when others come.
     assert_eq!(rest(&mut silent[0]), "");
 }
 

@@ -42,7 +42,7 @@ fn detect() -> bool {
 /// One step of the instruction over eight bytes.
 ///
 /// # Safety
-/// - the CPU has SSE4.2 (`hardware()` said so).
+/// - the CPU has SSE4.2 (`hardware()` reported so).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn step(state: u32, word: u64) -> u32 {
@@ -58,7 +58,7 @@ unsafe fn step(state: u32, word: u64) -> u32 {
 /// The state after few `bytes`, one step after the other.
 ///
 /// # Safety
-/// - the CPU has SSE4.2 (`hardware()` said so).
+/// - the CPU has SSE4.2 (`hardware()` reported so).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn short(mut state: u32, bytes: &[u8]) -> u32 {
@@ -214,7 +214,7 @@ mod tests {
                 "length {len}"
             );
             assert_eq!(crc(77, &whole), library(77, &whole), "length {len}");
-            // Bit by bit, as the polynomial says.
+            // Bit by bit, as the polynomial states.
             let slow = whole.iter().fold(77u32, |state, byte| {
                 (0..8).fold(state ^ u32::from(*byte), |state, _| {
                     (state >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(state & 1))

@@ -1,4 +1,4 @@
-//! One flipped bit, and which one a checksum says it is.
+//! One flipped bit, and which one a checksum states it is.
 //!
 //! A CRC is linear: a single flipped bit changes the sum by a word that no other bit of the same bytes gives, whatever they
 //! are. So of a frame or image of which one bit rotted, the bytes that were written are known as well as any whose checksum
@@ -6,7 +6,7 @@
 //! therefore not corrected, which keeps it below 1 in 4000 for the longest, and below 1 in a million for 500 bytes. Whether a bit of
 //! it is wrong can be asked, up to [`LONG_MAX`], by who has other evidence.
 //!
-//! It does not know where the bytes stand, nor what they say.
+//! It does not know where the bytes stand, nor what they state.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ pub const LEN_MAX: usize = 128 << 10;
 /// Bytes of the longest frame that is checked for one flipped bit.
 pub const LONG_MAX: usize = 64 << 20;
 
-/// Bits of a frame's first words, which say how long it is.
+/// Bits of a frame's first words, which state how long it is.
 const HEAD_BITS: usize = 128;
 const WORD_BITS: usize = 64;
 
@@ -72,7 +72,7 @@ pub fn bits_of_head(bytes: &[u8], seed: u32, place: u32) -> Vec<usize> {
 }
 
 /// Flips the one bit that makes `bytes` begin with a frame; the bit, and the frame's length. `None`: there is no such bit, and
-/// nothing is changed. A frame that is a part of another is one only if `inner` says that such a one is looked for, and only then.
+/// nothing is changed. A frame that is a part of another is one only if `inner` states that such a one is looked for, and only then.
 /// A bit of a head whose own sum holds is not the one.
 pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32, inner: bool) -> Option<(usize, usize)> {
     let bytes = match bytes.len() {

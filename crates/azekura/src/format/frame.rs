@@ -13,7 +13,7 @@
 //! The first eight bytes are one word, stored last: with it the frame comes into being. *Place* is the
 //! frame's offset in its segment, in words; it is summed but not stored, so a frame passes only where
 //! it was written. *The head's sum* is the low 24 bits of CRC32C, seeded as the frame's, of place, kind, flags, the lengths and
-//! the key: of a long frame whose value is damaged it says which record stood there ([`Frame::head`]). It is not looked at where
+//! the key: of a long frame whose value is damaged it states which record stood there ([`Frame::head`]). It is not looked at where
 //! the frame verifies, and files of before it have zeros there. *Moved*: cleaning copied it, followers of the log skip it. *Inner*: it is part of a
 //! batch, and alone, where a scan looks for frames, it is none. An 8-byte key with an 8-byte value
 //! takes 24 bytes.
@@ -109,7 +109,7 @@ pub const SHORT_KEY_LEN_MAX: usize = 0xff;
 pub const SHORT_VALUE_LEN_MAX: usize = 0xffff;
 
 const LONG: u8 = 1;
-/// Cleaning copied this frame; what it says was already true.
+/// Cleaning copied this frame; what it states was already true.
 pub const MOVED: u8 = 2;
 /// Part of a batch.
 pub const INNER: u8 = 4;
@@ -119,7 +119,7 @@ pub const COMPRESSED: u8 = 8;
 /// The lengths and kind in front of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame says.
+    /// What the frame states.
     pub kind: FrameKind,
     /// [`MOVED`], [`INNER`], [`COMPRESSED`]; the length flag is derived.
     pub flags: u8,
@@ -146,7 +146,7 @@ impl Header {
         }
     }
 
-    /// A pad: a frame of exactly `len` bytes, a multiple of 8, that says nothing. Of the long form it has a second word
+    /// A pad: a frame of exactly `len` bytes, a multiple of 8, that states nothing. Of the long form it has a second word
     /// ([`Header::long_word`]); what else stands in it is summed as it is.
     pub fn pad(len: usize) -> Self {
         debug_assert!(len >= 8 && len.is_multiple_of(8));

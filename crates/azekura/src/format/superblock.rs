@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_too_short_or_damaged_is_told_apart_and_a_newer_version_is_no_damage() {
-        let say = |bytes: &[u8]| {
+        let report = |bytes: &[u8]| {
             let error = Superblock::current(bytes, b"hash\0\0\0\0").unwrap_err();
             error.to_string()
         };
@@ -270,21 +270,21 @@ mod tests {
             let wanted = format!(
                 "corrupted: the file is too short for a store (found {len} bytes, expected 8192 or more); restore"
             );
-            assert!(say(cut).starts_with(&wanted), "{}", say(cut));
+            assert!(report(cut).starts_with(&wanted), "{}", report(cut));
         }
-        let one = say(&bytes[..4096]);
+        let one = report(&bytes[..4096]);
         assert!(
             one.starts_with("corrupted: the superblock is damaged offset 0x0; "),
             "{one}"
         );
-        let both = say(&bytes);
+        let both = report(&bytes);
         assert!(
             both.starts_with("corrupted: both superblocks are damaged"),
             "{both}"
         );
         // One slot of a newer release, the other one damaged, or both torn.
         bytes[4096 + 12] = 7;
-        let newer = say(&bytes);
+        let newer = report(&bytes);
         assert!(
             newer.contains("newer format (found version 7, expected at most 1)"),
             "{newer}"
@@ -293,13 +293,13 @@ mod tests {
         let mut rotten = head(&[block(4), block(5)]);
         rotten[12] ^= 4;
         rotten[4096 + 40] ^= 1;
-        let rotten = say(&rotten);
+        let rotten = report(&rotten);
         assert!(
             rotten.contains("newer format (found version 5, expected at most 1)")
                 && rotten.ends_with("both superblocks are damaged: restore a backup"),
             "{rotten}"
         );
-        let foreign = say(b"PK\x03\x04 and so on");
+        let foreign = report(b"PK\x03\x04 and so on");
         assert!(
             foreign.ends_with("; it is no store: check the path"),
             "{foreign}"

@@ -207,7 +207,7 @@ impl Storage for DirectFile {
         Ok(())
     }
 
-    /// As the contract says; `Invalid` also if the last block is not wholly within the size.
+    /// As the contract states; `Invalid` also if the last block is not wholly within the size.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         let whole = end
@@ -244,7 +244,7 @@ impl Storage for DirectFile {
         })
     }
 
-    /// As the contract says; `Invalid` if `size` is not a multiple of the alignment.
+    /// As the contract states; `Invalid` if `size` is not a multiple of the alignment.
     fn resize(&self, size: u64) -> Result<()> {
         if !size.is_multiple_of(self.alignment) {
             return Err(
@@ -272,7 +272,7 @@ impl Storage for DirectFile {
         self.file.give_back(self, offset, len)
     }
 
-    /// As the contract says. Where the file system has no call for it, the bytes past the end are written.
+    /// As the contract states. Where the file system has no call for it, the bytes past the end are written.
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
         if self.file.take_room(&range)? {

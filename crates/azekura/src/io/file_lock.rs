@@ -94,7 +94,7 @@ impl FileLock {
     }
 }
 
-/// The same file opened again, by what the system says of the open one. `None` of anything but a file or a block device.
+/// The same file opened again, by what the system states of the open one. `None` of anything but a file or a block device.
 /// Errors: of the system, also where it does not list open files.
 pub(super) fn open_again(file: &std::fs::File) -> std::io::Result<Option<std::fs::File>> {
     let kind = file.metadata()?.file_type();
@@ -231,7 +231,7 @@ fn byte(start: i64, kind: i32) -> libc::flock {
     }
 }
 
-/// Sets a lock of one byte without waiting. `false`: somebody else holds it.
+/// Sets a lock of one byte without waiting. `false`: another handle holds it.
 fn set(file: &std::fs::File, start: i64, kind: i32) -> std::io::Result<bool> {
     let lock = byte(start, kind);
     loop {
@@ -306,16 +306,16 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         let mut byte = [0];
-        while !said.ends_with(b"it is mine") {
+        while !printed.ends_with(b"it is mine") {
             let out = child.stdout.as_mut().unwrap();
             assert_eq!(
                 out.read(&mut byte).unwrap(),
                 1,
                 "the other process holds the file"
             );
-            said.push(byte[0]);
+            printed.push(byte[0]);
         }
         child
     }

@@ -56,7 +56,7 @@ pub fn return_unused_memory() {
     }
 }
 
-/// Bytes that the system's allocator has free and may keep, where it can say so. The number is of 32 bits.
+/// Bytes that the system's allocator has free and may keep, where it can state it. The number is of 32 bits.
 pub fn unused_memory() -> u64 {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it reads numbers of the allocator, under its own locks.
@@ -254,7 +254,7 @@ impl Map {
         self.unreadable.count.load(Ordering::Acquire) != 0
     }
 
-    /// Whether a part of the range could not be brought in: it reads as zeros, which say nothing.
+    /// Whether a part of the range could not be brought in: it reads as zeros, which state nothing.
     #[cold]
     pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
         let end = offset + len;

@@ -77,7 +77,7 @@ pub trait Storage: Send + Sync + Debug {
     /// Writes all of `bytes` at `offset`, which must lie within the size.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// As `write_at`, and returns when these bytes survive loss of power, with the size they need. Says
+    /// As `write_at`, and returns when these bytes survive loss of power, with the size they need. States
     /// nothing of any others: what else waits to be written is not waited for. A power cut before it
     /// returns leaves any part of them.
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -146,13 +146,13 @@ pub trait Storage: Send + Sync + Debug {
     /// A number that cannot be guessed, for seeds. The simulated disk's is fixed by its seed.
     fn entropy(&self) -> u64;
 
-    /// Whether somebody else has the storage open for writing.
+    /// Whether another handle has the storage open for writing.
     fn has_writer(&self) -> bool {
         false
     }
 
     /// Gives a storage that was made without a name the one it is meant for (`Directory::create_nameless`,
-    /// `Directory::create_replacing`). `Invalid` if somebody else has it by now, unless it is to be replaced:
+    /// `Directory::create_replacing`). `Invalid` if another file has it by now, unless it is to be replaced:
     /// then at every moment the name leads to the old storage or to this one. Durable after
     /// `Directory::sync`. Does nothing for others.
     fn take_name(&self) -> Result<()> {

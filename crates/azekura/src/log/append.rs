@@ -26,7 +26,7 @@ use crate::io::mmap::{Unpublished, copy};
 /// What to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// What the frame says.
+    /// What the frame states.
     pub kind: FrameKind,
     /// Flags of `format::frame`.
     pub flags: u8,
@@ -185,7 +185,7 @@ impl Log {
         }
     }
 
-    /// Publishes a draft where somebody listens.
+    /// Publishes a draft of a map that has an observer.
     #[cold]
     #[inline(never)]
     #[expect(unsafe_code, reason = "room is written before it is published")]
@@ -194,7 +194,7 @@ impl Log {
         unsafe { self.map.unpublished(offset, len) }.publish(word);
     }
 
-    /// Makes a draft say nothing.
+    /// Empties a draft.
     #[cold]
     #[inline(never)]
     #[expect(clippy::needless_pass_by_value, reason = "a draft is published once")]
@@ -410,7 +410,7 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the open segment and goes on in the free one nearest to the front.
+    /// Ends the open segment and continues in the free one nearest to the front.
     pub fn roll_over(&self) -> Result<()> {
         let open = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
         let all = self.geometry.segment_size() / 8;

@@ -116,7 +116,7 @@ impl Log {
         };
         let end = self.end().position();
         self.domain().wait_for_critical_sections();
-        // What a device could not write it may have dropped: a later flush that succeeds says nothing of it.
+        // What a device could not write it may have dropped: a later flush that succeeds states nothing of it.
         first()?;
         let synced = self.storage.sync();
         synced.map_err(|error| error.at(self.storage.path()))?;

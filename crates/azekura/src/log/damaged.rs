@@ -21,7 +21,7 @@
 //! Segments lead on by links. A link that does not verify is repaired by its one flipped bit, by the one sequence
 //! that must come next if the header it leads to is damaged, or by the header that has that sequence, if there was no
 //! recovery since (a recovery may have put other segments in the place of those with the sequences that follow). That no link
-//! is there says that no segment was opened after this one, unless the header next to it does not verify: then the link may be
+//! is there states that no segment was opened after this one, unless the header next to it does not verify: then the link may be
 //! lost with it, and the headers of the others decide, or, of one that lost its own, a frame in it. A link that is blank next to a header that verifies is believed.
 //!
 //! It changes nothing: what it finds is `recover`'s to report.
@@ -75,7 +75,7 @@ pub enum Stood {
 /// A frame that does not verify, and is known all the same.
 #[derive(Debug)]
 pub struct KnownFrame {
-    /// What it says.
+    /// What it states.
     pub kind: FrameKind,
     /// Its bytes.
     pub len: u32,
@@ -150,7 +150,7 @@ pub(super) enum Look {
     Unknown(Option<u32>),
 }
 
-/// What the headers of all segments say of the one after a given sequence.
+/// What the headers of all segments state of the one after a given sequence.
 enum Found {
     Next(Segment),
     /// Not which it is, but that there may have been one.
@@ -251,7 +251,7 @@ impl Log {
             && (is_alone || !frame.is_cut && self.is_one_bit_wrong(frame, index, at))
     }
 
-    /// The frame that stood at a place where none verifies, if its head or a flipped bit says which.
+    /// The frame that stood at a place where none verifies, if its head or a flipped bit states which.
     pub(super) fn known_frame(&self, index: u32, at: u32) -> Option<KnownFrame> {
         let (seed, room) = self.segments.seed(index)?;
         let left = room.checked_sub(u64::from(at))?;

@@ -6,7 +6,7 @@
 //! position on are not reused: a follower that stands still holds space. A [`Retention`] keeps the log for followers that are
 //! still to come, also after a reopening, within a bound.
 //!
-//! It does not wait: at the end it says so, and the caller asks again.
+//! It does not wait: at the end it reports so, and the caller asks again.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -131,7 +131,7 @@ impl Log {
         segments.last().is_some_and(|s| s.sequence == last) && segments.is_sorted_by(is_next)
     }
 
-    /// Keeps the log for followers to come, from now on as this says.
+    /// Keeps the log for followers to come, from now on as this states.
     pub fn retain(&self, retention: Option<Retention>) {
         self.retained.lock().retention = retention;
     }

@@ -9,7 +9,7 @@
 //! | 12288 | 4096 | zeros |
 //! | 16384 | .. | segments, each `2^shift` bytes; the last may be cut short in a closed file |
 //!
-//! The mark says how far the log was known to be durable. It is written after each sync, and itself
+//! The mark states how far the log was known to be durable. It is written after each sync, and itself
 //! made durable by the next: after a power cut it is a lower bound, which is what recovery needs.
 //!
 //! | offset | size | meaning |
@@ -52,7 +52,7 @@ pub const FIRST_FRAME: u32 = 64;
 pub const LINK_OFFSET: u64 = 24;
 /// Bytes of the mark.
 pub const MARK_SIZE: usize = 24;
-/// Of these, what says something: the sum, and what is summed.
+/// Of these, what states something: the sum, and what is summed.
 const MARK_SUMMED: usize = 20;
 
 const MAGIC: [u8; 4] = *b"azsg";
@@ -167,7 +167,7 @@ pub fn segment_seed(salt: u32, sequence: u64) -> u32 {
     crc(salt, &sequence.to_le_bytes())
 }
 
-/// What a segment's header says of itself.
+/// What a segment's header states of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Never used twice in a file.
@@ -223,7 +223,7 @@ fn link_crc(link: u32, seed: u32, next_sequence: u64) -> u32 {
     crc(seed, &summed.0)
 }
 
-/// What a link word says.
+/// What a link word states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// No next segment was opened.
@@ -243,14 +243,14 @@ pub struct Next {
     pub sequence: u64,
 }
 
-/// The index a link word says, unverified.
+/// The index a link word states, unverified.
 pub fn link_index(word: u64) -> Option<u32> {
     (word as u32)
         .checked_sub(1)
         .filter(|next| *next < SEGMENTS_MAX)
 }
 
-/// Decodes the link word of a segment of this seed and sequence; `header_of` says what stands at an index.
+/// Decodes the link word of a segment of this seed and sequence; `header_of` states what stands at an index.
 pub fn decode_link(
     word: u64,
     seed: u32,

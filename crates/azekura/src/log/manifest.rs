@@ -102,7 +102,7 @@ impl Manifest {
             .u64(root.len);
     }
 
-    /// What was given; the next sequence is the caller's to add. `None`: the bytes end before, or say no state.
+    /// What was given; the next sequence is the caller's to add. `None`: the bytes end before, or encode no state.
     pub fn take(geometry: Geometry, take: &mut Take<'_>) -> Option<Self> {
         let (state, _zero) = (take.u8()?, take.u16()?);
         let (epoch, boot_id) = (take.u32()?, take.id()?);
@@ -130,7 +130,7 @@ impl Manifest {
         })
     }
 
-    /// Whether a decoded manifest is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
+    /// Whether a decoded manifest is one that a writer gives: epochs continue to count, also those in sequences; frames begin at
     /// whole words.
     pub fn is_sound(&self) -> bool {
         let sequence = self.start.sequence().max(self.next_sequence);
@@ -156,7 +156,7 @@ impl Manifest {
         }
     }
 
-    /// Lets the log go on after what recovery found: right there, or in a new segment of a new epoch; whether it is
+    /// Lets the log continue after what recovery found: right there, or in a new segment of a new epoch; whether it is
     /// right there.
     pub fn resume_append(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
         let seed = log.segments().seed(found.end.segment());

@@ -105,7 +105,7 @@ pub struct Log {
     segments: Segments,
     /// Index of the open segment (upper half) and offset in it in words (lower half). Reserved by adding;
     /// replaced under the space lock only, and opened under that of the chain, together with what the chain
-    /// says. Relaxed adds are enough: what is reserved is private, and
+    /// states. Relaxed adds are enough: what is reserved is private, and
     /// publishing it is a release store of its own.
     tail: Tail,
     /// Words of a segment.
@@ -145,7 +145,7 @@ impl Log {
     /// A log over `storage` that has no segment yet: `recover` finds them, or [`Log::begin`] makes the first.
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
         let segments = Segments::new(Arc::clone(&storage), Arc::clone(&map), geometry)?;
-        // The first pin of a process takes milliseconds where there are threads: not in somebody's first call.
+        // The first pin of a process takes milliseconds where there are threads: not in a caller's first call.
         drop(segments.domain.pin());
         Ok(Self {
             storage,
@@ -183,7 +183,7 @@ impl Log {
         self.open_next(&mut self.segments.space(), AllocationClass::Checkpoint)
     }
 
-    /// Lets the chain go on after `end`, with sequences from `next_sequence` on. Where that is closed, a new segment is
+    /// Lets the chain continue after `end`, with sequences from `next_sequence` on. Where that is closed, a new segment is
     /// taken with the first append.
     pub fn resume(&self, end: End, next_sequence: u64) {
         let mut chain = self.chain.lock();
@@ -289,7 +289,7 @@ impl Log {
         self.segments.has_alarm(segment::REFUSED) || self.map.has_unreadable()
     }
 
-    /// Refuses writes from now on: what they rest on is damaged. Reads go on.
+    /// Refuses writes from now on: what they rest on is damaged. Reads continue.
     pub fn refuse(&self) {
         self.segments.raise(segment::REFUSED);
     }
@@ -481,7 +481,7 @@ impl Log {
     }
 
     /// The frame at `address` if it is the common case: a record of `key` in the short form, uncompressed, in
-    /// a segment of one unit, and whole. `None` says nothing: ask `frame`.
+    /// a segment of one unit, and whole. `None` states nothing: ask `frame`.
     ///
     /// The same verification as `frame`'s, in a quarter of its instructions: what waits for a record's cache
     /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
@@ -684,7 +684,7 @@ impl Log {
         })
     }
 
-    /// Whether the word at offset `at` in segment `index` could not be brought in: its zeros say nothing.
+    /// Whether the word at offset `at` in segment `index` could not be brought in: its zeros state nothing.
     pub fn is_unreadable(&self, index: u32, at: u32) -> bool {
         self.map.has_unreadable()
             && (self.map).is_unreadable(self.geometry.offset_of(index) + u64::from(at), 8)

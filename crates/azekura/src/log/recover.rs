@@ -21,7 +21,7 @@
 //! what was lost; and the end frame before the zeros: what is not in order after a damaged frame is a reason for the end to be
 //! there. Without the pads the place is no frame still, and so the end.
 //!
-//! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` says what can be known of it.
+//! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` states what can be known of it.
 //!
 //! It does not know what frames mean: it shows them, in order.
 
@@ -76,7 +76,7 @@ pub struct Recovered {
 enum Verdict {
     /// A frame stood here and does not any more.
     Damaged,
-    /// A thread died here: go on after it.
+    /// A thread died here: continue after it.
     Hole,
     /// The log ends here.
     End,
@@ -140,7 +140,7 @@ impl Log {
         self.recover_past(start, trust, visit, &mut |lost| Err(self.lost_error(lost)))
     }
 
-    /// As `recover`, but shows `pass` each place that is damaged, in order with the frames: with `Ok` the walk goes on
+    /// As `recover`, but shows `pass` each place that is damaged, in order with the frames: with `Ok` the walk continues
     /// after it.
     pub fn recover_past(
         &self,
@@ -152,7 +152,7 @@ impl Log {
         let (mut index, mut sequence) = (start.segment(), start.sequence());
         // `None`: everything of the segment was seen.
         let mut from = start.offset();
-        // Whether what ends where the walk goes on is whole, or wrong by one bit.
+        // Whether what ends where the walk continues is whole, or wrong by one bit.
         let mut is_sure = false;
         let mut found = Recovered {
             end: start,
@@ -280,7 +280,7 @@ impl Log {
         }
     }
 
-    /// Whether a segment was opened after this one; a stray bit in the link's word says nothing.
+    /// Whether a segment was opened after this one; a stray bit in the link's word states nothing.
     fn is_linked(&self, index: u32, sequence: u64, epoch: u32) -> bool {
         match self.settled_link(index, sequence) {
             Link::None => false,
@@ -364,7 +364,7 @@ impl Log {
                 let until = after.map(position);
                 let next = match until {
                     Some(_) => until,
-                    // What is lost ends with the segment, if the log goes on after it.
+                    // What is lost ends with the segment, if the log continues after it.
                     None if self.is_linked(index, sequence, epoch) => {
                         Some(LogPosition::past(sequence))
                     }
@@ -587,7 +587,7 @@ impl Log {
         }
     }
 
-    /// A frame that says nothing, from `at` to `after`.
+    /// A frame that states nothing, from `at` to `after`.
     #[expect(
         unsafe_code,
         reason = "the checksum is taken from the bytes as they stand in the log"

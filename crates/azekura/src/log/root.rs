@@ -1,7 +1,7 @@
 //! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have, and of
 //! each piece a flipped bit is known by its checksum (`format::flipped`).
 //!
-//! The superblock says where the first piece is. A piece is at most `PIECE_MAX` bytes. One that is as long as that goes on,
+//! The superblock states where the first piece is. A piece is at most `PIECE_MAX` bytes. One that is as long as that continues,
 //! and ends with where the next one is; a shorter one is the last. They are short, so that damage of more than a bit passes for
 //! one in 1 of 100,000 cases only:
 //!
@@ -13,7 +13,7 @@
 //! They are written from the last to the first, since each holds the next one's checksum. If all together are longer than a
 //! segment, they stand in segments of their own.
 //!
-//! It does not know what a root says, nor when it is durable.
+//! It does not know what a root states, nor when it is durable.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -29,7 +29,7 @@ use crate::io::Storage;
 
 /// Bytes of the longest piece; a segment is some of them.
 const PIECE_MAX: u64 = 4 << 10;
-/// Bytes that say where the next piece is.
+/// Bytes that state where the next piece is.
 const NEXT: u64 = 20;
 /// What errors call it.
 const WHAT: &str = "the root of the checkpoint";

@@ -152,7 +152,7 @@ pub struct Sizes {
     pub free: u64,
 }
 
-/// What everything but growth leaves of the free segments, so that a full store can go on.
+/// What everything but growth leaves of the free segments, so that a full store can continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserve {
     /// Segments that a checkpoint may need.
@@ -280,7 +280,7 @@ impl Segments {
         self.has_alarm(FULL)
     }
 
-    /// Says what is to be kept free.
+    /// States what is to be kept free.
     pub fn keep(&self, reserve: Reserve) {
         let mut space = self.space();
         space.free.reserve = reserve;
@@ -302,7 +302,7 @@ impl Segments {
         self.geometry.fitting(self.space.lock().capacity)
     }
 
-    /// In how many segments a full store has to go on: all there are; of a store that is larger than its capacity those in use,
+    /// In how many segments a full store has to continue: all there are; of a store that is larger than its capacity those in use,
     /// or as many as growth may fill.
     pub fn span(&self) -> u32 {
         let space = self.space();
@@ -526,7 +526,7 @@ impl Segments {
         self.storage.resize(self.geometry.offset_of(at))
     }
 
-    /// The sequence of the log's segment at `index`, whatever its header on storage says by now.
+    /// The sequence of the log's segment at `index`, whatever its header on storage states by now.
     pub fn sequence_of(&self, index: u32) -> Option<u64> {
         let space = self.space.lock();
         let found = space.used.get(&index);
@@ -733,7 +733,7 @@ impl Segments {
         let more = count.saturating_sub(space.free.prepared.len());
         let next: Vec<u32> = space.others().take(more).collect();
         for index in next {
-            // Somebody may have taken it while the lock was not held: then it is not ours to touch.
+            // Another thread may have taken it while the lock was not held: then it is not ours to touch.
             if space.free.prepared.contains(&index) || !space.free.available.remove(&index) {
                 continue;
             }

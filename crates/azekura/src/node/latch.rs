@@ -1,4 +1,4 @@
-//! A lock whose holder says when it changes what it guards, so that readers need not take it.
+//! A lock whose holder states when it changes what it guards, so that readers need not take it.
 //!
 //! Readers note the version, read, and ask whether it still counts. Only while the guarded is being changed must they
 //! wait: a moment by looking again, then parked like one who wants the lock, so no thread spins without bound. Who holds

@@ -1,6 +1,6 @@
 //! Bytes in atomic words: what a reader may look at while a writer changes it.
 //!
-//! Byte `n` is bits `8 * (n % 8)` and up of word `n / 8`, on every machine. Loads are relaxed, so a reader concurrently with a writer
+//! Byte `n` is bits `8 * (n % 8)` and up of word `n / 8`, on every machine. Loads are relaxed, so a reader concurrent with a writer
 //! gets old and new words mixed, and nothing worse; who reads so must ask a latch what it was worth. Where there is
 //! nothing, zeros are read, and nothing is stored. It does not know nodes.
 

@@ -1,7 +1,7 @@
 //! Nodes of a B+ tree in a piece of memory: sorted slots in front, keys and values after.
 //!
 //! Promises: functions of a node's memory alone, without allocation and without `unsafe`. Reading is total: whatever the
-//! bytes say, a reader gets some answer, stays within the memory and comes to an end; so it may read while somebody
+//! bytes state, a reader gets some answer, stays within the memory and comes to an end; so it may read while a thread
 //! writes, and ask a [`Latch`] afterwards whether the answer counts. Writing wants the node's lock, which is the
 //! caller's to hold.
 //!
@@ -122,7 +122,7 @@ pub enum Value<'v> {
 pub enum Found {
     /// In the node: so many bytes at this offset.
     Inside(usize, usize),
-    /// Outside, where this word says.
+    /// Outside, where this word states.
     Outside(u64),
 }
 

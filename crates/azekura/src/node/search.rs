@@ -86,7 +86,7 @@ impl<'m> Node<'m> {
 
     /// Among entries with this head.
     fn find_alike(self, mut low: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
-        // No item begins where the low bits of this slot say.
+        // No item begins where the low bits of this slot state.
         let after = u64::from(head) << 32 | u64::from(u32::MAX);
         let mut high = self.heads_below(after, low, count);
         while low < high {

@@ -1,4 +1,4 @@
-//! Bookmarks of engines that scan in the order of a hash: the hash and the key at which to go on, or after which.
+//! Bookmarks of engines that scan in the order of a hash: the hash and the key at which to continue, or after which.
 //!
 //! Bookmarks sort as bytes in scan order. Bytes from outside are checked here; whether the key belongs to the hash is
 //! not: one that does not is still a place. What the hash is, and how long it stays the same, is the engine's.
@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use crate::engine::Bookmark;
 use crate::error::{Error, Kind, Result, quote};
 
-/// From where a scan goes on.
+/// From where a scan resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start<'b> {
     pub(super) hash: u64,

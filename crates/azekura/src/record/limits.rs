@@ -1,4 +1,4 @@
-//! How long keys and values may be, and the error that says so.
+//! How long keys and values may be, and the error that states it.
 //!
 //! Each engine has its limits, names whose they are, and asks before it changes anything. It does not know what the limits
 //! are for.

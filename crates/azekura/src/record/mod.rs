@@ -1,6 +1,6 @@
 //! Records: a byte key and a byte value, small to medium.
 //!
-//! Every engine here keeps the contract of `engine.rs` and says in its `Promise` how much of it; one
+//! Every engine here keeps the contract of `engine.rs` and states in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `node`, `format` and `io`, or here: `gate` (moments without updates),
 //! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `table`

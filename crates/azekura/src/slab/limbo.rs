@@ -121,7 +121,7 @@ impl Slab {
         }
     }
 
-    /// The bit that says whether a slot is free.
+    /// The bit that states whether a slot is free.
     #[inline(always)]
     fn bit(&self, place: Place) -> (&AtomicU64, u64) {
         let block = block_of(place);

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 1 | bit 0: the record is out of line; bit 1: a read has seen it; bit 2: it has an expiry; bits 3 to 7: length of the key, 31: see below |
 //! | 0 or 4 | the expiry |
-//! | 0 to 5 | length of the key, if it is 31 or more: 7 bits a byte, lowest first, the eighth bit says that another follows |
+//! | 0 to 5 | length of the key, if it is 31 or more: 7 bits a byte, lowest first, the eighth bit states that another follows |
 //! | 1 to 5 | length of the value, likewise |
 //! | .. | the key |
 //! | .. | the value |

@@ -1,6 +1,6 @@
 //! The bytes of a record in its slot, as the table in the slab's module doc states them.
 //!
-//! A record never changes once it is written, except for the bit that says that a read has seen it. This module does not
+//! A record never changes once it is written, except for the bit that states that a read has seen it. This module does not
 //! know slots, blocks or readers.
 
 #![expect(unsafe_code, reason = "records in raw memory")]
@@ -152,7 +152,7 @@ impl<'p> Record<'p> {
     /// Reads the record at `at`.
     ///
     /// # Safety
-    /// - A record that `write` wrote begins at `at`, and stays while the pin lives; if its first byte says that it is
+    /// - A record that `write` wrote begins at `at`, and stays while the pin lives; if its first byte states that it is
     ///   out of line, the word there is the address of one, with that bit set.
     #[inline(always)]
     pub(super) unsafe fn at(mut at: *const u8, _pin: &'p Pin) -> Self {

@@ -59,7 +59,7 @@ pub enum Bug {
     ScanSkips,
     /// A scan from a bookmark shows the record before it again.
     ScanRepeats,
-    /// A scan goes on after the visitor broke.
+    /// A scan continues after the visitor broke.
     ScanGoesOn,
     /// A bookmark at a key leads after it.
     BookmarkBehind,

@@ -1,6 +1,6 @@
-//! Work that is tried while something else goes on.
+//! Work that is tried while something else runs.
 //!
-//! [`concurrently`] runs the one until the other is done, and ends both whatever happens: a test that fails says why, and
+//! [`concurrently`] runs the one until the other is done, and ends both whatever happens: a test that fails reports why, and
 //! does not hang. [`tried`] counts what it tried. It does not know what the two do.
 
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs `work`, and in another thread `unrest`, which ends soon after its flag is set: when `work` is done, or
-/// panicked. Returns what both returned; a panic of either goes on to the caller.
+/// panicked. Returns what both returned; a panic of either continues to the caller.
 pub fn concurrently<R, U: Send>(
     unrest: impl FnOnce(&AtomicBool) -> U + Send,
     work: impl FnOnce() -> R,
@@ -23,7 +23,7 @@ pub fn concurrently<R, U: Send>(
     })
 }
 
-/// Says on standard error how much a test tried, in a line that begins with `tried:`.
+/// States on standard error how much a test tried, in a line that begins with `tried:`.
 pub fn tried(what: &str) {
     writeln!(std::io::stderr(), "tried: {what}").expect("standard error");
 }

@@ -226,7 +226,7 @@ impl<'d> Crash<'d> {
         }
     }
 
-    /// Says that the store is open: what the verifier does to the disk from now on is not part of the
+    /// States that the store is open: what the verifier does to the disk from now on is not part of the
     /// recovery, and is not cut again.
     pub fn recovered(&self) {
         self.recovered.set(Some(self.disk.events()));
@@ -236,7 +236,7 @@ impl<'d> Crash<'d> {
 /// Runs `workload` on a new disk, then verifies the states after cuts and kills.
 ///
 /// `verify` opens the disk, calls [`Crash::recovered`], and compares; it answers with a digest of what it
-/// found, or says what is wrong (a panic says so, too). The digest of a state whose recovery from a power
+/// found, or states what is wrong (a panic states it, too). The digest of a state whose recovery from a power
 /// cut was cut again must be the same: what was seen once does not go away.
 ///
 /// # Panics

@@ -5,7 +5,7 @@
 //!   op            operations, and which of them a seed tries
 //!   model         what every operation must do; ModelDb, the same as an engine
 //!   configuration options of hash files, drawn from a seed
-//!   concurrent    work that is tried while something else goes on; how much was tried
+//!   concurrent    work that is tried while something else runs; how much was tried
 //!   conformance   the promises of the contract, checked on any engine      proved by: broken
 //!   inherent      the methods of an engine's own, as an engine: for all of these
 //!   history       concurrent runs, and whether some order explains them    proved by: broken

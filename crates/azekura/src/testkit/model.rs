@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// Performs `op`, and says how `outcome`, an engine's, differs from what it must be.
+    /// Performs `op`, and states how `outcome`, an engine's, differs from what it must be.
     ///
     /// The one free choice, which record is first, is the engine's: it must have been there.
     pub fn check(&mut self, op: &Op, outcome: &Outcome) -> std::result::Result<(), String> {

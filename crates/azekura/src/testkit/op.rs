@@ -1,7 +1,7 @@
 //! Operations on an engine as data, and generators that choose them.
 //!
 //! An [`Op`] is one call of a verb. [`Op::run`] performs it on any engine and writes down the
-//! [`Outcome`]; [`Model::check`](super::Model::check) says whether that is right. A [`Generator`]
+//! [`Outcome`]; [`Model::check`](super::Model::check) states whether that is right. A [`Generator`]
 //! chooses operations: each seed draws its own few keys (empty, sharing prefixes, at the lengths
 //! where layouts change), its own sizes, and its own mix of verbs, some of them left out (a swarm).
 //!

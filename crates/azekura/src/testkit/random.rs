@@ -1,12 +1,12 @@
 //! Random numbers from a seed, the same on every machine, or from the bytes of a fuzzer.
 //!
 //! [`Random`] is splitmix64: small, fast, and good enough to choose tests with. Made from bytes, it
-//! hands those out first, so that a fuzzer steers every choice; when they are used up it goes on
+//! hands those out first, so that a fuzzer steers every choice; when they are used up it continues
 //! from a seed made of them. Not for secrets.
 
 /// What a test adds to its own seed: 0, or the number in `AZEKURA_SEED`, far from its neighbours.
 ///
-/// Panics if the variable is not a number: a soak that repeats nothing would say that all is well.
+/// Panics if the variable is not a number: a soak that repeats nothing would state that all is well.
 pub fn round_seed() -> u64 {
     let round = std::env::var("AZEKURA_SEED")
         .map_or(0, |text| text.parse().expect("AZEKURA_SEED is a number"));

@@ -1,7 +1,7 @@
-//! Threads whose meetings a seed decides: one has the turn, and hands it on where the code says that it may.
+//! Threads whose meetings a seed decides: one has the turn, and hands it on where the code states that it may.
 //!
 //! [`explore`] runs a scenario again and again. Each time its threads are real ones, but only one of them runs: at every
-//! `explore::yield_point` the seed decides whether it goes on or another does, and at a `explore::wait` another must. Half of the
+//! `explore::yield_point` the seed decides whether it continues or another does, and at a `explore::wait` another must. Half of the
 //! schedules are walks at random, fleeting or sticky; half give each thread a rank and change it a few times, which finds
 //! what needs few changes at the right moments (idea: probabilistic concurrency testing, Burckhardt et al. 2010). A seed
 //! decides all of a schedule, so a failure is seen again with [`Plan::seed`] and one schedule.
@@ -78,7 +78,7 @@ pub struct Failure {
     pub seed: u64,
     /// How many were tried until then.
     pub schedules: u64,
-    /// The first panic, or that no thread could go on.
+    /// The first panic, or that no thread could continue.
     pub what: String,
 }
 
@@ -112,7 +112,7 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Runs threads to their ends, within the schedule. The first panic of one, or that no thread could go on, is the error.
+    /// Runs threads to their ends, within the schedule. The first panic of one, or that no thread could continue, is the error.
     pub fn run(&self, threads: Threads<'_>) -> Result<(), String> {
         let count = threads.bodies.len();
         if count > 0 {
@@ -189,9 +189,9 @@ enum Choice {
 enum Stage {
     /// It can have the turn.
     Ready,
-    /// It cannot go on before `wake` of this number.
+    /// It cannot continue before `wake` of this number.
     Asleep(usize),
-    /// It cannot go on before the threads that it started have ended.
+    /// It cannot continue before the threads that it started have ended.
     Away,
     Ended,
 }
@@ -299,7 +299,7 @@ impl State {
         self.turns_of_started += u64::from(!self.threads[own].is_named);
     }
 
-    /// At a point: whether `own` goes on, or who does.
+    /// At a point: whether `own` continues, or who does.
     fn at_point(&mut self, own: usize) -> usize {
         self.take(own);
         self.in_vain = 0;
@@ -323,7 +323,7 @@ impl State {
         self.next(None).unwrap_or(own)
     }
 
-    /// `own` cannot go on: who does.
+    /// `own` cannot continue: who does.
     fn at_wait(&mut self, own: usize) -> usize {
         self.take(own);
         self.in_vain = self.in_vain.saturating_add(1);
@@ -331,7 +331,7 @@ impl State {
         self.next(Some(own)).unwrap_or(own)
     }
 
-    /// `own` cannot go on before it is woken: who does.
+    /// `own` cannot continue before it is woken: who does.
     fn at_sleep(&mut self, own: usize, on: usize) -> usize {
         self.take(own);
         self.threads[own].stage = Stage::Asleep(on);
@@ -360,7 +360,7 @@ impl State {
         self.next(None).unwrap_or(LEAD)
     }
 
-    /// `own` has ended: who goes on.
+    /// `own` has ended: who continues.
     fn at_end(&mut self, own: usize, panic: Option<String>) -> Option<usize> {
         if let Some(panic) = panic {
             self.failure.get_or_insert(panic);
@@ -574,7 +574,7 @@ fn be_quiet() {
     });
 }
 
-/// The thread cannot go on before another one did something: for what a scenario itself shares.
+/// The thread cannot continue before another one did something: for what a scenario itself shares.
 pub fn wait() {
     explore::wait();
 }

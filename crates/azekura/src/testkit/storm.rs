@@ -64,7 +64,7 @@ pub trait Store: Sync {
     fn clear(&self) -> Result<()>;
     /// Some upkeep: a checkpoint, a step of cleaning, a compaction, a snapshot that is held.
     fn upkeep(&self, random: &mut Random) -> Result<()>;
-    /// Follows the changes until `goes_on` says no, and then to the end. Calls `goes_on` once it has begun. Shows each
+    /// Follows the changes until `goes_on` returns false, and then to the end. Calls `goes_on` once it has begun. Shows each
     /// put, in order. A store that cannot be followed returns at once, without calling it.
     fn follow(
         &self,
@@ -246,7 +246,7 @@ struct History {
     refused: AtomicU64,
 }
 
-/// The bytes of a version of a key: short ones say nothing, and may be of several.
+/// The bytes of a version of a key: short ones state nothing, and may be of several.
 fn value(key: u32, version: u32, len: usize) -> Vec<u8> {
     if (key ^ version).is_multiple_of(2) {
         return Random::new(u64::from(key) << 32 | u64::from(version)).bytes(len);
@@ -448,7 +448,7 @@ impl History {
                     continue;
                 };
                 let cleared = begun_clears.iter().any(|clear| !clear.is_before(&did.span));
-                // Where each key has a history of its own, a later change says nothing of the batch.
+                // Where each key has a history of its own, a later change states nothing of the batch.
                 let shows = |fit: &usize| *fit == at || *fit > at && self.promise.one_history;
                 let (surely, surely_not) = if shown.is_some() {
                     (fits.iter().all(shows), fits.iter().all(|fit| *fit < at))
@@ -724,7 +724,7 @@ pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, 
     (counts, tried.into_inner(), answers.unwrap_or_default())
 }
 
-/// Opens what a crash left, judges it, and has it go on; with a background worker if there is a lead.
+/// Opens what a crash left, judges it, and lets it continue; with a background worker if there is a lead.
 fn verify<E: Engine>(
     crash: &Crash<'_>,
     engine: &E,
@@ -756,7 +756,7 @@ fn verify<E: Engine>(
     };
     store.sync().map_err(refused("a sync"))?;
     if store.get(0).map_err(fail)?.as_deref() != wanted {
-        return Err("it does not go on".to_owned());
+        return Err("it does not continue".to_owned());
     }
     if digest.is_multiple_of(SECOND_LIFE_ONE_IN) {
         live_on(&store, history, digest, lead)?;

@@ -8,7 +8,7 @@
 //! nothing as far as the engine promises; the other `*_many` are one step per record. A verb that
 //! fails changes nothing, but for `*_many`, where the records before the failed one are done.
 //!
-//! Errors are those of the engine, `Full` where there is no memory for a copy, and `Invalid` where a verb says so. Absence is `None` or
+//! Errors are those of the engine, `Full` where there is no memory for a copy, and `Invalid` where a verb states it. Absence is `None` or
 //! `false`. It knows no engine; keys are searched by [`Search`].
 
 mod search;
@@ -498,7 +498,7 @@ fn copy(present: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     present.map(room::copy).transpose()
 }
 
-/// Decodes a counter, or says whose value is none.
+/// Decodes a counter, or reports whose value is none.
 fn number_in<N>(key: &[u8], value: &[u8], decode: fn([u8; 8]) -> N) -> Result<N> {
     let bytes = value.try_into().map_err(|_| {
         Error::new(Kind::Invalid, "value is not a counter")

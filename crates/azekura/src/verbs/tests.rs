@@ -401,7 +401,7 @@ fn every_mode_has_a_name_that_is_understood() {
     }
 }
 
-/// Tkrzw goes on to the end of the store after its last hit.
+/// Tkrzw continues to the end of the store after its last hit.
 #[test]
 fn a_search_ends_with_the_last_record_wanted() {
     struct Counting(ModelDb, std::sync::atomic::AtomicU64);

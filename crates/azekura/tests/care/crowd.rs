@@ -2,7 +2,7 @@
 //!
 //! What threads saw of an object must have some order of its operations that explains it; a store at its limit gives back what
 //! is removed, and takes as much again; threads that replace objects are not refused while there is room for one more of each;
-//! a process that is killed while many threads put has kept what it acknowledged. Lines beginning `tried:` say how much was
+//! a process that is killed while many threads put has kept what it acknowledged. Lines beginning `tried:` state how much was
 //! tried.
 
 use std::collections::{BTreeMap, HashSet};

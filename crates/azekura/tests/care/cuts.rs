@@ -1,7 +1,7 @@
 //! Power cuts and deaths while a store grows, is copied, or is repaired.
 //!
 //! Grown: the old size or the new one, and every object. A copy is there whole or not at all. A repair that was cut can be made
-//! again, and brings back what it would have brought. Lines beginning `tried:` say how much was tried.
+//! again, and brings back what it would have brought. Lines beginning `tried:` state how much was tried.
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //!
 //! Where a disaster needs a crash, the workload runs on the simulated disk, and every cut and death is looked at: of each
 //! object there is a state that it had or was about to get, whole; nothing synced is lost. The store then takes more.
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -295,7 +295,7 @@ fn d8_a_put_that_fails_leaves_the_old_value() {
         let refused = store.put(id(1), &value(2, 20_000)).unwrap_err();
         assert!(matches!(refused.kind(), Kind::Io | Kind::Full), "{refused}");
         assert_eq!(store.get(id(1)).unwrap(), Some(value(1, 30_000).into()));
-        // The handle goes on: nothing that is known was touched.
+        // The handle continues: nothing that is known was touched.
         store.put(id(2), &value(3, 20_000)).unwrap();
         store.check_room().unwrap();
         let killed = disk.kill_state(disk.events());

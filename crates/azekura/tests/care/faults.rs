@@ -1,9 +1,9 @@
 //! Every write, sync, resize and read of the device fails once: nothing acknowledged is lost, and nothing is made up.
 //!
-//! After a failure the handle goes on or is poisoned; the store that opens then, also after a death or a power cut, has of each
+//! After a failure the handle continues or is poisoned; the store that opens then, also after a death or a power cut, has of each
 //! object a state that it had or was about to get. Options and workloads are drawn from seeds. A store that swallows an error is
 //! seen.
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Superblocks, roots, leaves and lists get any numbers, and are summed again. What opens is read, checked, changed and emptied;
 //! all of it is repaired, too. Values begin with their id, so that another object's are seen. Which errors are the right ones is
-//! not asked here. Lines beginning `tried:` say how much was tried.
+//! not asked here. Lines beginning `tried:` state how much was tried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

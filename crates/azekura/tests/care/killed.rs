@@ -2,7 +2,7 @@
 //!
 //! The stores have 48 to 200 MiB, of which a third to three fifths is used, and objects of 0 to 4 KiB among larger ones: so checkpoints
 //! empty sparse packs while others need their room. After each kill every object is compared with what was acknowledged. Lines
-//! beginning `tried:` say how much was tried. Options are drawn from the seed, for each store others.
+//! beginning `tried:` state how much was tried. Options are drawn from the seed, for each store others.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

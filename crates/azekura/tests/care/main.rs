@@ -2,7 +2,7 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | `upkeep` | do check, scrub, journal, stats, grow and copy do what they say, while changes continue? |
+//! | `upkeep` | do check, scrub, journal, stats, grow and copy do what they promise, while changes continue? |
 //! | `cuts` | may the power go while a store is repaired, copied or grown? |
 //! | `rot` | does any flipped bit, anywhere, give anything but the right bytes or a clear error, and does repair bring it back? |
 //! | `defects` | do the twelve known defects of an older engine of this kind stay away? |

@@ -1,7 +1,7 @@
 //! A flipped bit anywhere: the right bytes, or a clear error; and what does not open is brought back by a repair.
 //!
 //! Images of stores, closed or as a killed process leaves them, get one bit flipped, at many places of every structure. Opened,
-//! each object has its bytes or an error that says so; none is absent that was there, none there that never was. One bit keeps no
+//! each object has its bytes or an error that states it; none is absent that was there, none there that never was. One bit keeps no
 //! store from being opened. Blocks that are lost, alone and two together, may: what does not open, or only for reading, is
 //! repaired; what the repair does not report as lost or doubtful is as it was.
 
@@ -107,7 +107,7 @@ fn open(bytes: &[u8]) -> azekura::Result<Store> {
     Store::open_on(storage_of(bytes), None, &options().opening)
 }
 
-/// What is wrong with what an opened store says; `report`: it was repaired; `is_unsure`: an object may be an older one.
+/// What is wrong with what an opened store states; `report`: it was repaired; `is_unsure`: an object may be an older one.
 fn judge(
     store: &Store,
     image: &Image,
@@ -470,7 +470,7 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
     assert_eq!(tried, 7);
 }
 
-/// A journal that was closed ends where its close says: what follows that was never appended.
+/// A journal that was closed ends where its close states: what follows that was never appended.
 #[test]
 fn what_stands_after_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
     let (mut random, mut tried) = (Random::new(round_seed()), 0);
@@ -531,7 +531,7 @@ fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
     }
     store.close().unwrap();
     let mut bytes = memory.to_vec();
-    // Where the newest superblock says that the root is.
+    // Where the newest superblock states that the root is.
     let slot = [0, 4096].map(|slot| u64::from_le_bytes(*bytes[slot + 24..].first_chunk().unwrap()));
     let newest = if slot[0] > slot[1] { 0 } else { 4096 };
     let root = u64::from_le_bytes(*bytes[newest + 32 + 112..].first_chunk().unwrap()) as usize;

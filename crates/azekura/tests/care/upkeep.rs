@@ -1,6 +1,6 @@
-//! Check, scrub, journal, stats, grow and copy of sound stores, and what they say of damaged ones.
+//! Check, scrub, journal, stats, grow and copy of sound stores, and what they state of damaged ones.
 //!
-//! Most of it goes on while a thread changes the store. What a flipped bit anywhere may do is `rot`'s question; what a
+//! Most of it continues while a thread changes the store. What a flipped bit anywhere may do is `rot`'s question; what a
 //! crash may do is that of `tests/objects.rs`.
 
 use std::sync::Arc;
@@ -387,7 +387,7 @@ fn a_label_that_is_gone_is_written_again_if_an_object_vouches_for_the_device() {
     )
     .unwrap();
     filled(&store);
-    // As a death leaves it: what the journal says last is held against the data.
+    // As a death leaves it: what the journal states last is held against the data.
     store.put(id(30), &value(30, 9000)).unwrap();
     let before = contents(&store);
     let (as_journal, as_data) = (journal.to_vec(), data.to_vec());

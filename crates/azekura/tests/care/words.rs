@@ -1,4 +1,4 @@
-//! What an object store says when it refuses: whose object, which file, where, what was found and what would do.
+//! What an object store states when it refuses: whose object, which file, where, what was found and what would do.
 //!
 //! The refusal of a size names one that is accepted, and that is tried.
 //! It does not know the program that prints these words.

@@ -95,7 +95,7 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
     demand((to - from) * 8, 384, "bits of a batch");
 }
 
-/// Where the log goes on after a checkpoint nothing may stand yet: whether that is its end is asked of what stands right before it,
+/// Where the log continues after a checkpoint nothing may stand yet: whether that is its end is asked of what stands right before it,
 /// which one wrong bit leaves whole, and which is found after what is damaged earlier in the segment.
 #[test]
 fn wrong_bits_before_a_checkpoint_at_the_end_cost_the_record_that_stands_there() {
@@ -130,7 +130,7 @@ fn wrong_bits_before_a_checkpoint_at_the_end_cost_the_record_that_stands_there()
     demand(tried, 1000, "wrong bits before a checkpoint at the end");
 }
 
-/// A wrong bit costs the record that it is in, however long: up to 128 KiB a repair corrects it, of a longer one the head says
+/// A wrong bit costs the record that it is in, however long: up to 128 KiB a repair corrects it, of a longer one the head states
 /// which record it was.
 #[test]
 fn a_wrong_bit_of_a_long_record_costs_that_record() {

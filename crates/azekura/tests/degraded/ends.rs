@@ -105,9 +105,9 @@ impl Over for Held {
     }
 }
 
-/// A reader concurrently with a writer that opened the damaged file, and doubts.
+/// A reader concurrent with a writer that opened the damaged file, and doubts.
 #[test]
-fn a_reader_concurrently_with_a_writer_in_doubt_doubts_too() {
+fn a_reader_concurrent_with_a_writer_in_doubt_doubts_too() {
     let mut store = Putting::new(0, 1 << 20);
     for key in 0..64u64 {
         store.put(&key.to_le_bytes(), &[1; 50]);

@@ -104,7 +104,7 @@ fn what_blanked_the_end_of_a_long_value_may_have_blanked_what_followed() {
 
 /// A reader that comes concurrently with the writer at work.
 #[test]
-fn a_reader_concurrently_with_a_writer_does_not_believe_it_either() {
+fn a_reader_concurrent_with_a_writer_does_not_believe_it_either() {
     let mut store = Putting::new(0, 1 << 20);
     store.put(b"r1", b"old");
     store.put(b"long", &Random::new(3).bytes(70_000));

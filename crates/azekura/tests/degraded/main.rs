@@ -384,7 +384,7 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
         "seed {seed}, {what}: written next to what is unknown"
     );
     if written.is_ok() {
-        // What goes on after the damage is read back by the next process, with the same answers.
+        // What continues after the damage is read back by the next process, with the same answers.
         let _checkpointed = db.checkpoint();
         assert_eq!(
             judge_with_unknown(made, what, &db),

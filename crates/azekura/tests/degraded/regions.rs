@@ -69,7 +69,7 @@ fn a_range_that_cannot_be_read_never_makes_an_older_value_the_newest() {
     demand(cases, files * 9, "unreadable ranges");
     demand(tails, files / 2, "unreadable ends of the log");
     regions.demand(cases - tails);
-    // A bound of all keys says nothing.
+    // A bound of all keys states nothing.
     demand(few, cases / 4, "ranges that may cost few keys");
     tried(&format!(
         "{cases} ranges, {refused} refused, {read_only} read-only"

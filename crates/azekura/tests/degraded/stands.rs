@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a frame | its record, if it is the newest of its key; a record that was removed after the checkpoint, if it was that then |
 //! | the image of a part of the index | the keys of the part |
-//! | a frame after the checkpoint, or where the log goes on if it is not closed, or the frame right before that | all keys but those of records that stand after the first frame that can be read after it, and what a *clear* came after |
+//! | a frame after the checkpoint, or where the log continues if it is not closed, or the frame right before that | all keys but those of records that stand after the first frame that can be read after it, and what a *clear* came after |
 //! | the header of a segment after the checkpoint | nothing; all keys if a recovery came since, or the header before it is lost, too: then it is unknown which segment follows |
 //! | a piece of the root | of the parts that the pieces before it do not state, keys that were last written before what is consecutive history |
 //! | the rest | nothing |
@@ -43,7 +43,7 @@ struct Stand {
     bytes: Range<u64>,
     kind: FrameKind,
     key: Key,
-    /// Whether it is a frame that stands by itself, so that reading can go on with it.
+    /// Whether it is a frame that stands by itself, so that reading can continue with it.
     is_top: bool,
 }
 

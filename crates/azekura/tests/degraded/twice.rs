@@ -16,7 +16,7 @@ use super::ends::{judge_all, judge_on};
 use super::heads::{Later, Putting, head, later};
 use super::*;
 
-/// Offset of the mark of what is durable, and its bytes that say something.
+/// Offset of the mark of what is durable, and its bytes that state something.
 const MARK: (usize, usize) = (8192, 20);
 
 /// Fills segments of 16 KiB until the log is in that one.
@@ -37,7 +37,7 @@ fn segments_of(made: &Made) -> Vec<usize> {
     all
 }
 
-/// Of the last segments the first sectors are lost, with headers and links: frames of theirs say which segments they are.
+/// Of the last segments the first sectors are lost, with headers and links: frames of theirs state which segments they are.
 #[test]
 fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
     for lost in 1..4 {
@@ -93,7 +93,7 @@ fn a_large_value_after_two_lost_headers_is_found() {
     judge_all(&made, "large", &bytes);
 }
 
-/// A link is blank, and nothing is left of the segment that it led to. The mark says that more was synced than is found.
+/// A link is blank, and nothing is left of the segment that it led to. The mark states that more was synced than is found.
 #[test]
 fn a_repair_doubts_what_may_have_changed_in_a_segment_of_which_nothing_is_left() {
     let mut store = Putting::new(0, 16 << 10);
@@ -559,7 +559,7 @@ fn words_that_read_like_heads_in_a_hole_do_not_exhaust_time() {
     let mut bytes = made.bytes.clone();
     let header = SegmentHeader::decode(&bytes[begin..begin + 64], geometry.salt);
     let seed = segment_seed(geometry.salt, header.expect("a header").sequence);
-    // Words that are a first and a second one at once: `head` in turn says how long the next is.
+    // Words that are a first and a second one at once: `head` in turn states how long the next is.
     for at in (hole + 16..end - 16).step_by(16) {
         let len = (end - at - 24) as u32;
         let place = ((at - begin) / 8) as u32;

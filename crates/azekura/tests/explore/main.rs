@@ -5,7 +5,7 @@
 //! has them drop records that others read, `reader` has them put records while a reader opens their file, `synced` has them
 //! share syncs, `objects` takes snapshots of an object store during its checkpoints, `storm` crashes hash files and object stores
 //! that they use. Each rule that readers without locks rely on is broken once by a patch in `mutants/`,
-//! and one of these tests must fail then. Built with `--cfg azekura_explore` only (`make explore`); lines beginning `tried:` say how much was tried.
+//! and one of these tests must fail then. Built with `--cfg azekura_explore` only (`make explore`); lines beginning `tried:` state how much was tried.
 
 #![cfg(azekura_explore)]
 

@@ -25,7 +25,7 @@ fn key(number: u64, is_long: bool) -> Vec<u8> {
     key
 }
 
-/// A value that says of which key and version it is, all through.
+/// A value that states of which key and version it is, all through.
 fn value(number: u64, version: u64, len: usize) -> Vec<u8> {
     let word = (number << 32 | version << 8 | 1).to_le_bytes();
     word.into_iter().cycle().take(len).collect()

@@ -38,7 +38,7 @@ fn neighbours() -> &'static [Vec<u8>] {
     })
 }
 
-/// A value that says of which key and version it is, all through.
+/// A value that states of which key and version it is, all through.
 fn value(key: &[u8], version: u64, len: usize) -> Vec<u8> {
     let word = u64::from_le_bytes([key[0], key[1], version as u8, 1, 2, 3, 4, 5]);
     let bytes = word.to_le_bytes().into_iter().cycle();
@@ -50,7 +50,7 @@ fn look(db: &TinyDb, key: &[u8]) -> Option<Vec<u8>> {
     look_for(db, key, 3)
 }
 
-/// As [`look`], and lets others go on so many times meanwhile.
+/// As [`look`], and lets others continue so many times meanwhile.
 fn look_for(db: &TinyDb, key: &[u8], points: u32) -> Option<Vec<u8>> {
     db.read_with(key, |lent| {
         let lent = lent?;
@@ -211,7 +211,7 @@ fn scanning(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
                     yield_point();
                     assert!(value == first, "what is lent stays");
                     seen.push(key.to_vec());
-                    // In pieces, so that it goes on from bookmarks.
+                    // In pieces, so that it continues from bookmarks.
                     if seen.len() % 7 == 0 {
                         ControlFlow::Break(())
                     } else {

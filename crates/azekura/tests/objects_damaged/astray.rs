@@ -1,4 +1,4 @@
-//! A page of the journal with another one written over it, or zeros, where the journal goes on after the checkpoint: what was told
+//! A page of the journal with another one written over it, or zeros, where the journal continues after the checkpoint: what was told
 //! there may have changed any small object, and the blank place after what was written over is not the journal's end.
 //! Where what stands right before that place differs by one bit or none, it counts as whole, and the loss cannot be detected.
 
@@ -11,7 +11,7 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-/// Where the journal goes on after the newest checkpoint, as the superblock's payload says it.
+/// Where the journal continues after the newest checkpoint, as the superblock's payload states it.
 fn replay_from(journal: &[u8]) -> u64 {
     let word = |at: usize| u64::from_le_bytes(*journal[at..].first_chunk().unwrap());
     let half = |at: usize| u64::from(word(at) as u32);

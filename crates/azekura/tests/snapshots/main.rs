@@ -2,7 +2,7 @@
 //!
 //! Here: saved and loaded between engines of every kind, with records that expire, and what is no snapshot. In
 //! `interrupted`: power cuts at every event, failing calls, stops, files cut at every length and damaged by
-//! `testkit::damage`. In `background`: concurrently with writers. Lines beginning `tried:` say how much was tried.
+//! `testkit::damage`. In `background`: concurrently with writers. Lines beginning `tried:` state how much was tried.
 
 mod background;
 mod interrupted;

@@ -1,4 +1,4 @@
-//! Rules over `Cargo.toml`: every dependency says why it is there.
+//! Rules over `Cargo.toml`: every dependency states why it is there.
 //!
 //! The reason is a comment next to the entry or above it; one comment may speak for up to three
 //! entries in a row. Crates of this workspace need none: their charter is their reason. It reads

@@ -1,4 +1,4 @@
-//! Rules over `mutants/*.patch`: each says what it plants and which test sees it, and still applies.
+//! Rules over `mutants/*.patch`: each states what it plants and which test sees it, and still applies.
 //!
 //! A mutant is a `git diff` below two or three header lines: `Fault:` is one sentence, `Test:` the arguments of
 //! `cargo test --locked` that must fail under it, `Schedule-test:` those in a build of `make explore`; one of them or both. Whether

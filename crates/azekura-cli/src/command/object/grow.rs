@@ -1,5 +1,5 @@
 //! `object grow`: gives a store more room: a longer file, or what its device has got meanwhile.
-//! Says how much room there is for values then. A store does not shrink.
+//! States how much room there is for values then. A store does not shrink.
 //! The journal keeps its size.
 
 use azekura::error::size;

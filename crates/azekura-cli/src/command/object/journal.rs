@@ -16,7 +16,7 @@ Example:
 
 Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists all.";
 
-/// Print what the journal says since the last checkpoint
+/// Print what the journal states since the last checkpoint
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Journal {

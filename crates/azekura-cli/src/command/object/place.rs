@@ -169,7 +169,7 @@ pub(crate) fn outcome_of(store: &StoreReader) -> Outcome {
     }
 }
 
-/// Says which objects there are not.
+/// States which objects there are not.
 pub(crate) fn absent(ids: &[ObjectId]) {
     for id in ids {
         note!("azekura: absent: {id}");

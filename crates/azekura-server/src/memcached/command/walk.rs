@@ -262,7 +262,7 @@ impl Walk {
     }
 }
 
-/// Whether a list of classes has the one that items are of; the error is the answer. `hash`: whether that may be said
+/// Whether a list of classes has the one that items are of; the error is the answer. `hash`: whether that may be stated
 /// instead, for the order of the table.
 pub(crate) fn has_class(classes: &[u8], hash: bool) -> std::result::Result<bool, &'static str> {
     if classes == b"all" || (hash && classes == b"hash") {

@@ -12,7 +12,7 @@
 //! Each line begins with `ts=` seconds since 1970, and `gid=`, a number that grows by one with each event; it ends with a
 //! line feed alone. Keys are URI-encoded. The names and the answers are memcached's.
 //!
-//! A watcher has a buffer of 256 KiB; lines beyond that are dropped, and `skipped=N` says how many, before the next line
+//! A watcher has a buffer of 256 KiB; lines beyond that are dropped, and `skipped=N` states how many, before the next line
 //! that fits. There are 20 watchers at most. Without watchers a request costs one load, which it shares with `stats detail`.
 //! It knows no sockets.
 

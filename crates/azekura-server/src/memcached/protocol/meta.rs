@@ -40,7 +40,7 @@ pub(crate) struct Seen {
     pub(crate) seconds: u32,
 }
 
-/// What the flags of a line say.
+/// What the flags of a line state.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// Bit by bit from `@`, which letters are there.
@@ -113,7 +113,7 @@ impl<'i> Line<'i> {
         })
     }
 
-    /// What the flags say; the error is the answer.
+    /// What the flags state; the error is the answer.
     pub fn flags(&self) -> std::result::Result<Flags, &'static str> {
         let mut flags = Flags {
             delta: 1,

@@ -1,6 +1,6 @@
-//! The operations of the binary protocol: their codes, and what a code says of its packet.
+//! The operations of the binary protocol: their codes, and what a code states of its packet.
 //!
-//! | method | what it says |
+//! | method | what it states |
 //! |---|---|
 //! | `is_quiet` | successes are not answered, or misses of a read |
 //! | `loud` | the same operation, answered in full and without a key |

@@ -70,10 +70,10 @@ pub enum Next {
         /// At least 1.
         at_least: usize,
     },
-    /// The output to be written: there is more to say, also if no input comes.
+    /// The output to be written: there is more to send, also if no input comes.
     Yield,
     /// The output to be written, if there is any, and so many milliseconds to pass, 0 for others to have their turn: then
-    /// there is more to say, also if no input comes.
+    /// there is more to send, also if no input comes.
     Pause {
         /// How long.
         millis: u64,
@@ -97,7 +97,7 @@ pub(super) enum Step {
     On(usize),
     /// So many bytes more are needed.
     More(usize),
-    /// There is more to say after so many milliseconds.
+    /// There is more to send after so many milliseconds.
     Pause(u64),
     /// It is over.
     Close(usize),

@@ -1,6 +1,6 @@
 //! A connection over a pair of sockets, turn by turn: what it owes, when it is overdue, and what a sync holds back.
 //!
-//! The worker is left out: each test gives the turns itself and says what the socket reported. Times are seconds that the
+//! The worker is left out: each test gives the turns itself and states what the socket reported. Times are seconds that the
 //! test sets.
 
 use std::io::{Read as _, Write as _};

@@ -6,7 +6,7 @@
 //! Sockets are registered once, for edges. Where writes must survive loss of power before they are answered, connections
 //! wait for a sync by another thread, and the others are served meanwhile.
 //!
-//! It knows no protocol and no engine: a session says whether its answer must wait.
+//! It knows no protocol and no engine: a session states whether its answer must wait.
 
 #[cfg(test)]
 mod tests;
@@ -93,7 +93,7 @@ struct Slot {
     connection: Connection,
     /// Whether it is among those that have more to do.
     queued: bool,
-    /// When it has more to say, if it sleeps.
+    /// When it has more to send, if it sleeps.
     due: Option<Instant>,
     _counted: Counted,
 }
@@ -124,7 +124,7 @@ pub(super) struct Worker<'w> {
     looked: usize,
     /// Those that wait, by their tickets.
     waiting: VecDeque<(Ticket, usize)>,
-    /// Connections that have more to say, and when.
+    /// Connections that have more to send, and when.
     sleeping: BTreeSet<(Instant, usize)>,
     threads: usize,
     start: Instant,

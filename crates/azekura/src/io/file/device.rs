@@ -47,7 +47,7 @@ pub(super) fn device_at(path: &Path) -> Option<PathBuf> {
 }
 
 impl File {
-    /// Opens the device that `path` names. `Locked` if it is mounted or written by somebody else.
+    /// Opens the device that `path` names. `Locked` if it is mounted or written by another process.
     pub(super) fn open_device(path: &Path, device: &Path, access: Access) -> Result<Self> {
         let exclusive = if access == Access::Write {
             libc::O_EXCL

@@ -1,6 +1,6 @@
 //! Block devices for tests: files that the system shows as devices.
 //!
-//! They need root and loop devices. Where there are none a notice says that nothing was tried, and the test has
+//! They need root and loop devices. Where there are none a notice states that nothing was tried, and the test has
 //! nothing to look at. A device is given back when it is dropped. The tests of devices stand here, too.
 
 use std::path::{Path, PathBuf};

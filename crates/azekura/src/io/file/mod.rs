@@ -83,7 +83,7 @@ impl File {
         Self::with(path.as_ref(), &mut options, access, refused)
     }
 
-    /// As [`open`](Self::open) for writing, of what is not read while it is written, as an object store: `Locked` says so.
+    /// As [`open`](Self::open) for writing, of what is not read while it is written, as an object store: `Locked` states it.
     pub fn open_alone(path: impl AsRef<Path>) -> Result<Self> {
         let ask = "ask the program that has it open, or stop it";
         Self::open(path, Access::Write).map_err(|error| error.remedy_instead(OR_READ_ONLY, ask))
@@ -272,7 +272,7 @@ impl File {
         }
     }
 
-    /// Whether its file system says that it has no room for so many more bytes. Not asked for few.
+    /// Whether its file system states that it has no room for so many more bytes. Not asked for few.
     fn is_beyond_room(&self, new: u64) -> bool {
         let has_less =
             |found: rustix::fs::StatVfs| found.f_bfree.saturating_mul(found.f_frsize) < new;
@@ -281,7 +281,7 @@ impl File {
 
     /// Whether its path still leads to it: the next open of the path finds what is written here. `Io`, with what was found
     /// and what saves the contents, if the file was removed, moved or replaced. Two system calls. A device is not looked
-    /// for, nor is a file that has no name yet; and that the path cannot be looked at says nothing.
+    /// for, nor is a file that has no name yet; and that the path cannot be looked at states nothing.
     pub fn verify_path(&self) -> Result<()> {
         if self.device.is_some() || self.nameless.lock().is_some() {
             return Ok(());

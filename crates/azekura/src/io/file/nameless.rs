@@ -82,7 +82,7 @@ impl File {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
             let file = options.open(&temporary).map_err(|e| not_made(path, e))?;
-            // Somebody else may take it for a dead process's, lock it and remove it, until it is locked.
+            // Another process may take it for a dead process's, lock it and remove it, until it is locked.
             match Self::locked(file, path, Access::Write) {
                 Ok(file) if file.file.metadata().is_ok_and(|found| found.nlink() > 0) => {
                     *file.nameless.lock() = Some(Nameless::Temporary(temporary));

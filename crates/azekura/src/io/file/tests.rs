@@ -1,4 +1,4 @@
-//! Files are made, named, read, written and given up as they say.
+//! Files are made, named, read, written and given up as they state.
 //!
 //! All of it on the file system that holds temporary files, with and without its files that have no name; what
 //! dead processes leave is made by hand.
@@ -328,7 +328,7 @@ fn a_file_that_was_moved_replaced_or_removed_is_seen_and_so_is_its_return() {
     assert!(said(&file).contains("found another file"));
     std::fs::rename(&elsewhere, &path).unwrap();
     file.verify_path().unwrap();
-    // Of what is removed the contents can still be had, as it says.
+    // Of what is removed the contents can still be had, as it states.
     file.resize(4096).unwrap();
     std::fs::remove_file(&path).unwrap();
     let text = said(&file);

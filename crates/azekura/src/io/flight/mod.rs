@@ -6,7 +6,7 @@
 //! 1. Requests in flight have no order. A sync covers what landed before it was launched, and nothing else; two
 //!    requests of which one writes what the other touches are the caller's mistake.
 //! 2. Everything launched lands, once. Short transfers are continued and interrupted ones tried again; a request
-//!    that fails lands with an error that names place and path, and says nothing of the others.
+//!    that fails lands with an error that names place and path, and states nothing of the others.
 //! 3. Dropping a flight waits until all that was launched is done. Its buffers are freed no sooner.
 //!
 //! | means | where | in flight at once |
@@ -49,7 +49,7 @@ pub enum Work {
         /// What is written.
         buf: AlignedBuf,
     },
-    /// As `Write`, and lands when these bytes survive loss of power. Says nothing of any others.
+    /// As `Write`, and lands when these bytes survive loss of power. States nothing of any others.
     WriteDurably {
         /// Place in the storage, within its size with the whole buffer.
         offset: u64,
@@ -98,7 +98,7 @@ pub struct Landed {
     pub token: u64,
     /// The request's, with its buffer.
     pub work: Work,
-    /// `Corrupted` if the storage ends within what was to be read, `Full` or `Io` as the system says.
+    /// `Corrupted` if the storage ends within what was to be read, `Full` or `Io` as the system states.
     pub result: Result<()>,
     /// From when it was begun until it was found done.
     pub took: Duration,
@@ -119,7 +119,7 @@ pub trait Flight: Send + Debug {
     /// storage, or off its alignment; `Full` if no thread can be made. Then it was not taken.
     fn launch(&mut self, request: Request) -> Result<()>;
 
-    /// Waits for at least one request to be done, for the waker, or as long as said, and adds what is done. May come
+    /// Waits for at least one request to be done, for the waker, or as long as stated, and adds what is done. May come
     /// back with nothing. With nothing in flight it waits all the same. An error is the system's, not a request's:
     /// the flight is of no more use.
     fn land(&mut self, landed: &mut Vec<Landed>, wait: Option<Duration>) -> Result<()>;

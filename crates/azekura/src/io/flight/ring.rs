@@ -208,7 +208,7 @@ impl Slot {
         }
         Some(Err(Error::new(Kind::Io, what)
             .offset(offset + done as u64)
-            .detail("the system transfers nothing, and says no reason")))
+            .detail("the system transfers nothing, and gives no reason")))
     }
 }
 

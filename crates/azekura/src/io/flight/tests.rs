@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// Whether this kernel lets us have a ring. Says so if it does not.
+/// Whether this kernel lets us have a ring. Reports it if it does not.
 fn has_ring() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let file: Arc<dyn Storage> = Arc::new(File::create(folder.path().join("a")).unwrap());

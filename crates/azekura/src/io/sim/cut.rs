@@ -1,7 +1,7 @@
 //! Cutting the power: which legal states to try, and making disks of them.
 //!
 //! What is pending is a list of *places*, each with so many changes: an atom of a file, its size, a change
-//! of names. A [`Choice`] says for each place how many of its changes happened. Few choices are all tried;
+//! of names. A [`Choice`] states for each place how many of its changes happened. Few choices are all tried;
 //! of many: everything, nothing, each place missing, each place alone, and random ones that lean towards
 //! the newest, the oldest, the front of the file, or the rest of it.
 //!
@@ -99,7 +99,7 @@ impl Replay {
         self.at
     }
 
-    /// Goes on to the moment after the first `at` events, which is not before the present one.
+    /// Advances to the moment after the first `at` events, which is not before the present one.
     pub fn advance_to(&mut self, at: usize) {
         assert!(
             at >= self.at,

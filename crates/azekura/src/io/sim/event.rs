@@ -1,6 +1,6 @@
 //! What happened to a disk: one ordered list.
 //!
-//! Events are numbered over the life of a disk and its copies made by kills, so that a sync can say where
+//! Events are numbered over the life of a disk and its copies made by kills, so that a sync can state where
 //! it began. The list only grows. It does not know what an event means for loss of power: see `state`.
 
 use crate::explore::{self, Mutex};
@@ -150,7 +150,7 @@ impl Log {
         })
     }
 
-    /// Adds an event and says its number.
+    /// Adds an event and returns its number.
     pub(super) fn add(&self, event: Event) -> u64 {
         // Every change of the disk is a moment at which another thread may come in between.
         explore::yield_point();

@@ -149,7 +149,7 @@ impl Faults {
         self.0.lock().struck
     }
 
-    /// Counts a call, and says how it fails.
+    /// Counts a call, and returns how it fails.
     pub(super) fn strike(&self, operation: Operation) -> Option<Fault> {
         let mut inner = self.0.lock();
         let count = inner.counts.entry(operation).or_default();

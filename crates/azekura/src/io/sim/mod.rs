@@ -123,7 +123,7 @@ impl SimDisk {
         self.0.evict_all();
     }
 
-    /// Flips bits of one byte on the device, durably: `mask` says which.
+    /// Flips bits of one byte on the device, durably: `mask` states which.
     pub fn rot(&self, name: impl AsRef<Path>, offset: u64, mask: u8) {
         self.0.rot(name.as_ref(), offset, mask);
     }

@@ -391,7 +391,7 @@ impl FileState {
             .map_or(0, |last| last + 1)
     }
 
-    /// The bytes, if each atom has the changes `prefix` says.
+    /// The bytes, if each atom has the changes `prefix` states.
     pub(super) fn image(
         &self,
         atom: Atom,

@@ -1,6 +1,6 @@
 //! Handing out segments, and the reserve that a full store lives on.
 //!
-//! Who takes a segment says what for, its [`AllocationClass`], and some free ones must be left for what is more urgent:
+//! Who takes a segment states what for, its [`AllocationClass`], and some free ones must be left for what is more urgent:
 //!
 //! ```text
 //!   free segments   | checkpoint's need | step | step | step | slack
@@ -36,7 +36,7 @@
 //! Single segments are those that were prepared, then, in a full store, of the shortest run of free ones, so that long runs last for
 //! large records.
 //!
-//! It does not know how much a checkpoint needs: the engine says so.
+//! It does not know how much a checkpoint needs: the engine states it.
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ const STEP: u32 = 2;
 /// A storage of fewer segments has steps of one.
 const SMALL: u32 = 64;
 
-/// What helps where there are records; an engine that keeps other things says so itself.
+/// What helps where there are records; an engine that keeps other things states it itself.
 pub const REMEDY: &str = "remove records, or give the store more room";
 
 /// What a segment is taken for; the later, the deeper it reaches into the reserve.
@@ -151,7 +151,7 @@ impl Space<'_> {
 
     /// Sees to it that `units` neighbouring segments can be taken for `class`. `Full` if not.
     ///
-    /// The storage is grown so far that growth could go on for a segment more; if that fails the store is full, though
+    /// The storage is grown so far that growth could continue for a segment more; if that fails the store is full, though
     /// there may be room for this class.
     pub fn secure(&mut self, units: u32, class: AllocationClass) -> Result<()> {
         if self.left_for(AllocationClass::Growth) > units
@@ -211,7 +211,7 @@ impl Space<'_> {
             .saturating_sub(self.count_for(AllocationClass::Growth))
     }
 
-    /// The store is not full any more once growth can go on for some segments.
+    /// The store is not full any more once growth can continue for some segments.
     pub(super) fn ease(&self) {
         if self.left_for(AllocationClass::Growth) >= self.step() {
             self.segments.clear_alarm(FULL);

@@ -91,7 +91,7 @@ mod tests {
         let name = Path::new("kept.azo");
         let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
         for _ in 0..2 {
-            // Two threads that change something: both count before either goes on.
+            // Two threads that change something: both count before either continues.
             assert!(!store.core.owes_sync(Durability::Process));
             assert!(!store.core.owes_sync(Durability::Process));
             store.core.work_is_due().unwrap();

@@ -73,7 +73,7 @@ impl Checkpoint {
 pub(super) const FIRST_SUPERBLOCK: u64 = 1;
 /// Most spans in limbo that a root lists; with more, a checkpoint syncs first.
 const LIMBO_MAX: usize = 32;
-/// Most syncs for that: other threads go on removing meanwhile.
+/// Most syncs for that: other threads continue to remove meanwhile.
 const SYNCS_MAX: u32 = 4;
 /// Most bytes that a root takes for a leaf or a group.
 const PART_LEN: u64 = 48;

@@ -129,7 +129,7 @@ impl Core {
                 let what = format!("no record of the journal verifies ({reason})");
                 return Ok(Went::Damaged((offset, what)));
             }
-            // A thread is at work here. After it the journal goes on.
+            // A thread is at work here. After it the journal continues.
             match self.log.resume_after(index, at) {
                 Some(end) => from = end,
                 None => return Ok(went),

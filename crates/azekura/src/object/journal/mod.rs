@@ -3,7 +3,7 @@
 //! A put that ended is certified by its extent, so its record may be deferred: many are appended together, at the latest before the
 //! flush of a sync. So a synced put is recorded: if its extent is damaged later that is an error, never an older value or absence.
 //! Every other record is appended at once. The records of one object may therefore stand in another order than its changes; their
-//! sequences say which is later.
+//! sequences state which is later.
 //!
 //! Each batch ends with a `LowWater` record: a put below it needs no scan.
 

@@ -280,8 +280,8 @@ mod tests {
         let sound = std::fs::read(&data).unwrap();
         std::fs::write(&data, [&[0; 8192], &sound[8192..]].concat()).unwrap();
         let open = || Store::open_with_data(&journal, Some(&data), &odd.opening);
-        let said = open().unwrap_err().to_string();
-        assert!(said.ends_with("its label is lost: run `azekura object repair` with --data"));
+        let message = open().unwrap_err().to_string();
+        assert!(message.ends_with("its label is lost: run `azekura object repair` with --data"));
         Store::repair_with_data(&journal, Some(&data), &mut quiet()).unwrap();
         let store = open().unwrap();
         assert_eq!(store.get(ObjectId(1)).unwrap(), Some(vec![7; 5000].into()));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Milliseconds of a tick.
 const TICK_MS: u64 = 100;
 
-/// Says the time: milliseconds since any moment, never less than before.
+/// Gives the time: milliseconds since any moment, never less than before.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 

@@ -24,7 +24,7 @@ const STEP: u64 = 256;
 /// Memory beyond the bytes that records are charged: one part in so many, and so much.
 const MEMORY_PART: u64 = 8;
 const MEMORY_SLACK: u64 = 8 << 20;
-/// Rounds of making room before a put goes on without it.
+/// Rounds of making room before a put continues without it.
 const ROUNDS_MAX: u32 = 64;
 /// Times that readers are waited for; and, before a long record or where there is too much by one part in so many, so often
 /// more and for so long each: one may have been interrupted where it reads.
@@ -49,7 +49,7 @@ const STALE: u64 = 8192;
 pub(super) struct Sweep {
     /// Counts updates until the next step.
     updates: u64,
-    /// The hash it goes on from.
+    /// The hash it resumes from.
     at: u64,
     /// Whether this round met a record with a time to live.
     met: bool,
@@ -157,7 +157,7 @@ impl CacheDb {
         let Some(mut one) = one else { return };
         let slab = &self.table.slab;
         let excess = slab.excess(more, false);
-        // Somebody else may have made it meanwhile.
+        // Another thread may have made it meanwhile.
         if excess == 0 {
             return;
         }
@@ -401,7 +401,7 @@ impl CacheDb {
         }
     }
 
-    /// Drops all records that are expired now; how many. Costs a scan; updates and reads go on meanwhile.
+    /// Drops all records that are expired now; how many. Costs a scan; updates and reads continue meanwhile.
     ///
     /// Not needed for correctness: they are not found anyway, and go one by one as updates come.
     pub fn drop_expired(&self) -> Result<u64> {

@@ -339,7 +339,7 @@ fn bounds(records_max: Option<u64>, bytes_max: Option<u64>) -> Result<(u64, u64)
     if records_max.is_none() && bytes_max.is_none() {
         return Err(
             Error::new(Kind::Invalid, "a cache without a bound is not a cache")
-                .remedy("say how many records or bytes it may hold"),
+                .remedy("state how many records or bytes it may hold"),
         );
     }
     if records_max == Some(0) {

@@ -336,7 +336,7 @@ impl Policy {
     }
 
     /// Brings those that wait to the queues, and leaves room for others. `Full` without memory: then who is not there
-    /// yet goes on waiting.
+    /// yet continues to wait.
     #[cold]
     fn take_in(&self, known: &mut Vec<u64>) -> Result<()> {
         let state = &mut *self.state.lock();
@@ -366,7 +366,7 @@ impl Policy {
             if waiting.len.load(Ordering::Relaxed) != 0 {
                 let mut known = waiting.known.lock();
                 if let Err(error) = self.take_in(&mut known) {
-                    tracing::debug!(%error, "new records go on waiting");
+                    tracing::debug!(%error, "new records continue to wait");
                 }
                 waiting.len.store(known.len(), Ordering::Relaxed);
             }
@@ -428,7 +428,7 @@ impl Policy {
     }
 
     /// Some entries, in turn, to be sifted, of `records` records. They are the caller's meanwhile. `None`: there are none, or
-    /// somebody else sifts.
+    /// another thread sifts.
     pub(super) fn take_some(&self, records: u64) -> Option<Sieve> {
         let state = &mut *self.state.lock();
         if state.is_sifting {

@@ -65,7 +65,7 @@ impl CacheDb {
         Ok(removed)
     }
 
-    /// As [`Engine::update`](crate::engine::Engine::update): `decide` is also shown how long the record has left, and says
+    /// As [`Engine::update`](crate::engine::Engine::update): `decide` is also shown how long the record has left, and states
     /// how long what it puts may live (`None`: for ever).
     pub fn update_timed<'a>(
         &self,

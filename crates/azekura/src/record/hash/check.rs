@@ -191,7 +191,7 @@ impl Checked<'_> {
                 ));
             }
             // Damage; or a thread is at work here, or its process was killed here and no process has opened the file for
-            // writing since. After it the log goes on.
+            // writing since. After it the log continues.
             let Some(after) = self.log.resume_after(index, at) else {
                 return Ok(());
             };

@@ -8,7 +8,7 @@
 //! | 4 write the superblock over its older slot, durably: replay begins at P; then over the other slot, durably | the old one or the new |
 //! | 5 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
 //!
-//! Images are taken while updates go on: an entry is the one of P or a later one. Replay from P brings every
+//! Images are taken while updates continue: an entry is the one of P or a later one. Replay from P brings every
 //! entry to its newest state whatever it began with, and all frames that an image may point to are durable
 //! before the superblock names it (step 3). Writers stand still in step 1 only.
 //!
@@ -55,7 +55,7 @@ const LIVING: u32 = 4;
 /// What errors call an image.
 const PART: &str = "a part of the index checkpoint";
 
-/// What a checkpoint says of the log.
+/// What a checkpoint states of the log.
 struct Moment {
     start: End,
     count: u64,
@@ -132,7 +132,7 @@ pub(super) struct Load {
     pub(super) count: u64,
     /// Segments that hold images and roots now.
     pub(super) taken: u32,
-    /// Segments in which the store has to go on, and how many there may be.
+    /// Segments in which the store has to continue, and how many there may be.
     pub(super) total: u32,
     pub(super) limit: u32,
     /// Bytes of the log that cleaning gives back.
@@ -257,7 +257,7 @@ fn is_near_full(segments: &Segments) -> bool {
 }
 
 impl Core {
-    /// Syncs the storage whatever the log says is durable; a failure poisons.
+    /// Syncs the storage whatever the log states is durable; a failure poisons.
     pub(super) fn sync_storage(&self) -> Result<()> {
         self.log.sync_now()
     }

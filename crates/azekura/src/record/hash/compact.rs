@@ -2,7 +2,7 @@
 //!
 //! Segments with dead bytes are cleaned, and those at the file's end are moved to free ones at its
 //! front, until the file is as long as its live bytes need (and the index's images); then it is cut. It
-//! is cleaning with another choice of segments: readers and writers go on, a crash loses nothing, and what
+//! is cleaning with another choice of segments: readers and writers continue, a crash loses nothing, and what
 //! was won so far stays won. A full store is compacted in its reserve. Where a reader in another process has
 //! the end mapped, its room is given back but the file's length stays.
 //!
@@ -16,7 +16,7 @@ use crate::log::{AllocationClass, Patience, Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
 const ROUNDS: usize = 16;
-/// After so many it goes on only while the file becomes shorter; in the first ones readers may still hold what was won.
+/// After so many it continues only while the file becomes shorter; in the first ones readers may still hold what was won.
 const ROUNDS_LEAST: usize = 4;
 
 impl Core {
@@ -128,7 +128,7 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<bool> {
         // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
-        // log goes on in another one, nearer to the front.
+        // log continues in another one, nearer to the front.
         self.log.segments().reap_patiently(1);
         if self.may_roll_over() {
             self.log

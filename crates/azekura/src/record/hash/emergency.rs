@@ -61,7 +61,7 @@ pub(super) struct Left {
 }
 
 impl Core {
-    /// Wins room, if an update that `grows` or does not would find none. Whether growth can go on; if not, there may be room
+    /// Wins room, if an update that `grows` or does not would find none. Whether growth can continue; if not, there may be room
     /// for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
     /// update that is refused if nothing is won; `patience`: how long it waits for readers.
     #[cold]

@@ -19,7 +19,7 @@
 //! | 88 | 8 | records at the moment where replay begins |
 //! | 96 | 8 | next segment sequence |
 //!
-//! The root of a checkpoint says where the parts of the index are, and which segments are in use:
+//! The root of a checkpoint states where the parts of the index are, and which segments are in use:
 //!
 //! | size | meaning |
 //! |---|---|
@@ -117,7 +117,7 @@ pub const ROOT_SEED: u32 = 0x524f_4f54;
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
-    /// What it says of the log.
+    /// What it states of the log.
     pub manifest: Manifest,
     /// Seed of the hash.
     pub hash_seed: u64,

@@ -25,7 +25,7 @@
 //! Writes are refused: which segments are free is unknown without the root, and a repair makes a file that has one. The finding
 //! is reported as damage, by `check` too.
 //!
-//! A reader concurrently with a writer does the same. What the writer reuses meanwhile does not verify, and ends consecutive history. It
+//! A reader concurrent with a writer does the same. What the writer reuses meanwhile does not verify, and ends consecutive history. It
 //! does not read what the log states after the checkpoint: `recover` does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

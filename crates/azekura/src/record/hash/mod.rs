@@ -27,7 +27,7 @@
 //!    `compact` and checkpoints continue in the reserve, and what they free is used: `emergency`. A file that is closed
 //!    keeps its reserve if it was full, and has none if the device was filled by others meanwhile.
 //!
-//! 6. Damage costs what is damaged: a file with damage opens, `damage()` says where it is and what it may affect, and all
+//! 6. Damage costs what is damaged: a file with damage opens, `damage()` states where it is and what it may affect, and all
 //!    other records are read. No read returns a value older than the newest acknowledged one, nor absence, where damage
 //!    may be the reason: it is an error. Writes are accepted where that is safe, else they are refused: `recover` decides, and of a
 //!    damaged root of the checkpoint `lost_root`. Only damage of both superblock slots keeps a file from being opened.
@@ -170,7 +170,7 @@ pub struct OpenOptions {
     /// refused. 1 TiB.
     pub capacity: u64,
     /// Whether records of a damaged file may be read of which a newer version may be lost. Without it, reading one
-    /// is an error; so is reading a record that seems absent. `damage()` says what is damaged. False.
+    /// is an error; so is reading a record that seems absent. `damage()` states what is damaged. False.
     pub reads_doubtful: bool,
     /// Whether the log is kept for followers that are still to come, from before the first step of background work on. What
     /// is kept counts as needed, also in a full store. None.
@@ -350,7 +350,7 @@ impl HashDb {
         self.core.compact(progress)
     }
 
-    /// What is known to be damaged; empty if nothing is. [`Affects`](crate::damage::Affects) says which reads are errors because of it.
+    /// What is known to be damaged; empty if nothing is. [`Affects`](crate::damage::Affects) states which reads are errors because of it.
     pub fn damage(&self) -> Vec<Damage> {
         let mut damage = self.core.known.list();
         damage.extend(self.core.log.unreadable());
@@ -362,7 +362,7 @@ impl HashDb {
         self.core.log.end().position()
     }
 
-    /// Keeps the log for followers that are still to come, from now on as this says (`OpenOptions::retention`).
+    /// Keeps the log for followers that are still to come, from now on as this states (`OpenOptions::retention`).
     pub fn retain(&self, retention: Option<Retention>) {
         self.core.log.retain(retention);
     }

@@ -3,9 +3,9 @@
 //! Creating: everything into a file without a name, one sync, then the name. So there is no file, or one that
 //! opens.
 //!
-//! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that says "open" and,
+//! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that states "open" and,
 //! after a crash, names a new epoch. A process that dies during an open leaves what it found. Closing: sync, a
-//! superblock that says "closed"; and a checkpoint before, if anything was appended since the last.
+//! superblock that states "closed"; and a checkpoint before, if anything was appended since the last.
 //!
 //! An open never syncs the whole file, which after a crash would write back all that the dead process left in
 //! the cache. It need not: `kernel::recover` has the few writes that are waited for, and why.

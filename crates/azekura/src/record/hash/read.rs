@@ -269,7 +269,7 @@ impl Core {
                 })
             },
         )?;
-        // Stored only if it says more than before: what all threads read should not change all the time.
+        // Stored only if it states more than before: what all threads read should not change all the time.
         if last.abs_diff(guess) > 32 {
             self.frame_len.store(last, Ordering::Relaxed);
         }

@@ -1,6 +1,6 @@
 //! Reading a file that another process may be writing.
 //!
-//! A reader has an index of its own. It begins with the last checkpoint and what the log says after it,
+//! A reader has an index of its own. It begins with the last checkpoint and what the log states after it,
 //! and before each answer looks whether the log has grown - the word at its end - and follows. That word is
 //! believed as long as there is no newer superblock: a segment is reused only after one, and is zeros then.
 //! So a read that begins after a write was acknowledged, in whatever process, sees it - once every write that
@@ -55,7 +55,7 @@ use crate::record::scan;
 /// A hash file open for reading only, concurrently with at most one writer in this or another process.
 ///
 /// If the writer is killed in the middle of a write, a reader that was open by then does not see what the writer's other
-/// threads had acknowledged after it in the log, until somebody opens the file for writing. A reader opened later does.
+/// threads had acknowledged after it in the log, until a process opens the file for writing. A reader opened later does.
 pub struct HashReader {
     storage: Arc<dyn Storage>,
     /// Replaced when the reader was left behind. Lookups borrow it under a pin; what takes longer, or calls
@@ -109,7 +109,7 @@ fn after(trust: Trust) -> Trust {
     }
 }
 
-/// How often a reader that is left behind tries again before it says that it cannot keep up.
+/// How often a reader that is left behind tries again before it states that it cannot keep up.
 const TRIES: usize = 100;
 
 impl HashReader {
@@ -129,7 +129,7 @@ impl HashReader {
     }
 
     /// Of a damaged file, reads also the records of which a newer version may be lost, as with
-    /// `OpenOptions::reads_doubtful`. [`damage`](Self::damage) says what is damaged.
+    /// `OpenOptions::reads_doubtful`. [`damage`](Self::damage) states what is damaged.
     #[must_use]
     pub fn reading_doubtful(mut self) -> Self {
         self.reads_doubtful = true;
@@ -326,7 +326,7 @@ impl View {
             log,
         };
         view.watch_for(end);
-        // What a writer publishes there is never taken for damage: it refuses such a file, or goes on elsewhere.
+        // What a writer publishes there is never taken for damage: it refuses such a file, or continues elsewhere.
         if (view.known.is_in_doubt() || trust.closed) && !trust.live {
             view.damaged_end = view.watched();
         }
@@ -344,14 +344,14 @@ impl View {
     fn watch_for(&self, end: End) {
         let offset = self.log.geometry().offset_of(end.segment());
         let word = offset + end.offset().map_or(LINK_OFFSET, u64::from);
-        // Where a damaged file says that its log begins may be beyond all that a file has: nothing comes there, and the
+        // Where a damaged file states that its log begins may be beyond all that a file has: nothing comes there, and the
         // file's first word stays as it is.
         let within = word < self.log.map().capacity();
         self.watch
             .store(if within { word } else { 0 }, Ordering::Release);
     }
 
-    /// Whether the log says nothing past the end.
+    /// Whether the log states nothing past the end.
     ///
     /// The word at the end comes first: if it is zero because its segment is being reused, the superblock that
     /// allowed it was there before.
@@ -376,7 +376,7 @@ impl View {
         slot(0).max(slot(1)) == self.seen.load(Ordering::Acquire)
     }
 
-    /// Takes in what the log says past the end. `Corrupted` also if the end was left behind.
+    /// Takes in what the log states past the end. `Corrupted` also if the end was left behind.
     #[inline]
     fn take_in(&self, storage: &Arc<dyn Storage>) -> Result<()> {
         if self.is_current() {
@@ -400,9 +400,8 @@ impl View {
             self.walk(&mut taken)?;
             if let Some(SuperblockPair { sequence, payload }) = newer {
                 if taken.end.sequence() < payload.start.sequence() {
-                    return Err(
-                        Error::new(Kind::Corrupted, "the log goes on elsewhere").at(storage.path())
-                    );
+                    return Err(Error::new(Kind::Corrupted, "the log continues elsewhere")
+                        .at(storage.path()));
                 }
                 self.seen.store(sequence, Ordering::Release);
             }
@@ -581,7 +580,7 @@ impl Reader for HashReader {
         let mut stopped = false;
         loop {
             let shown = self.answer(|view| {
-                // The place is kept record by record, so that a newer view goes on after it.
+                // The place is kept record by record, so that a newer view continues after it.
                 let mut after = None;
                 let visit = &mut |key: &[u8], value: &[u8]| {
                     after = Some(scan::after(Hash::of_key(key, &view.secrets), key));

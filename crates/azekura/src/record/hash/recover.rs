@@ -1,10 +1,10 @@
 //! Opening after whatever happened: replay of the log after the checkpoint.
 //!
-//! Replay reads the log once, in order, and sorts what it says by partition; nothing of the index is touched.
-//! A partition comes in when it is first needed: its image, and after it what the log said. Opening so costs
+//! Replay reads the log once, in order, and sorts what it states by partition; nothing of the index is touched.
+//! A partition comes in when it is first needed: its image, and after it what the log recorded. Opening so costs
 //! the reading of the log after the checkpoint, whatever the number of records.
 //!
-//! What is replayed was decided before: a frame says that a record has a value or is gone, so replaying it
+//! What is replayed was decided before: a frame states that a record has a value or is gone, so replaying it
 //! once or twice, onto the state of P or onto a later one, gives the same. It does not decide where the log
 //! ends: `log::recover` does.
 //!
@@ -48,7 +48,7 @@ use crate::log::damaged::{Lost, Standing, Stood};
 use crate::log::recover::{Recovered, Trust};
 use crate::log::{Address, Log, LogPosition};
 
-/// What the log said about a partition after the checkpoint, in order.
+/// What the log recorded about a partition after the checkpoint, in order.
 #[derive(Debug, Default)]
 struct Replayed {
     entries: Vec<u64>,
@@ -536,7 +536,7 @@ impl Unloaded {
         }
     }
 
-    /// `entries` with what the log said after them. Only entries of equal tags are looked at, since only
+    /// `entries` with what the log recorded after them. Only entries of equal tags are looked at, since only
     /// they may be of one key.
     fn apply(
         &self,
@@ -601,7 +601,7 @@ impl Unloaded {
                 match self.log.copy_frame(old, &mut theirs) {
                     Ok(frame) if frame.key == key => dead.push((old, frame.len())),
                     Ok(_) => kept.push(other),
-                    // Hash and key, as far as they can be read, say that it was this record's: what it said is replaced.
+                    // Hash and key, as far as they can be read, state that it was this record's: what it stated is replaced.
                     // Else it may be any other one's, and its entry stays.
                     Err(error) if error.kind() == Kind::Corrupted => {
                         if !self.log.seems_of(old, key) {

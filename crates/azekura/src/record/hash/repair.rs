@@ -2,7 +2,7 @@
 //!
 //! The damaged file is only read. Two sources are used together:
 //!
-//! - the checkpoint's images that are whole: they say exactly which records were there at P;
+//! - the checkpoint's images that are whole: they state exactly which records were there at P;
 //! - all frames that verify, of all segments that can be found, in the order of the log: the newest of
 //!   each key counts.
 //!
@@ -46,7 +46,7 @@ const PLACES_MAX: usize = 16;
 
 /// Writes what can be read of the file at `damaged` to a new file at `target`.
 ///
-/// Errors: `Mismatch` or `Corrupted` if neither superblock can be read: without what they say nothing of the file can be
+/// Errors: `Mismatch` or `Corrupted` if neither superblock can be read: without what they state nothing of the file can be
 /// distinguished from other bytes. `Locked`; `Invalid` if there is a file at `target`.
 pub fn repair(
     damaged: &Path,
@@ -311,7 +311,7 @@ struct Newest {
     cleared: LogPosition,
 }
 
-/// What the log says of a key: where, in which order.
+/// What the log states of a key: where, in which order.
 #[derive(Clone, Copy)]
 struct Found {
     position: LogPosition,

@@ -1,6 +1,6 @@
 //! Engines whose records live in this process's memory only.
 //!
-//! Their `Promise` says that nothing survives the process; who wants to keep a moment of one saves a snapshot.
+//! Their `Promise` states that nothing survives the process; who wants to keep a moment of one saves a snapshot.
 //! None of them evicts: a store that must stay within a bound by dropping records is `record::cache`.
 
 pub mod baby;

@@ -41,7 +41,7 @@ impl Bounds {
 
 /// Tries engines from `make`, which have these bounds; how many answers were compared, and histories explained.
 ///
-/// Some of `bounds` must be below 200 records of 100 bytes, or nothing is evicted. The error says what was seen.
+/// Some of `bounds` must be below 200 records of 100 bytes, or nothing is evicted. The error states what was seen.
 pub fn evictions(
     make: &dyn Fn() -> Boxed,
     bounds: Bounds,

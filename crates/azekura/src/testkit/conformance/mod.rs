@@ -7,7 +7,7 @@
 //! Promises: what a seed decides it decides again; each piece of work has a deadline, so that a hang
 //! is a failure like others; a panic of the engine is one too. It fails on every bug of `broken`.
 //!
-//! It asks of an engine only what its `Promise` says. An engine that evicts is made with room for
+//! It asks of an engine only what its `Promise` states. An engine that evicts is made with room for
 //! all that is put, and then keeps it; [`evictions`] tries it with little. Crashes, damage and lost
 //! power are other suites.
 
@@ -233,7 +233,7 @@ fn guarded<T: Send + 'static>(
     }
 }
 
-/// What a panic says.
+/// What a panic states.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())

@@ -1,4 +1,4 @@
-//! The promises of order: scans and cursors show records as the order's name says, from anywhere, both ways.
+//! The promises of order: scans and cursors show records as the order's name states, from anywhere, both ways.
 //!
 //! The expected order is a sorted list, by the comparator of the same name. A cursor remembers its key, so it goes
 //! on from there when its record was removed and others came next to it. Engines without an order pass: they promise none.

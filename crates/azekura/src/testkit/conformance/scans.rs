@@ -60,7 +60,7 @@ pub(super) fn reads(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
     Ok(2 * records.len() as u64 + 3)
 }
 
-/// Scans from `from`, breaking after `most` records; which, and where to go on.
+/// Scans from `from`, breaking after `most` records; which, and where to resume.
 fn scan_some(
     engine: &dyn Engine,
     from: Option<&Bookmark>,

@@ -39,7 +39,7 @@ enum Bug {
     NameBeforeContent,
     /// Records are believed without their checksum.
     SkipsTheChecksum,
-    /// Recovery goes on after the last record, in the same epoch.
+    /// Recovery continues after the last record, in the same epoch.
     TrustsTheTail,
     /// Recovery changes the header without a sync before.
     RecoversWithoutSync,
@@ -280,7 +280,7 @@ fn verify(bug: Bug) -> impl Fn(&Crash<'_>) -> std::result::Result<u64, String> {
         if !(crash.kept()..=crash.done.began).contains(&number) {
             return Err(format!("found {number} operations"));
         }
-        // The store goes on: one more operation, and nothing but that.
+        // The store continues: one more operation, and nothing but that.
         toy.put(cell_of(number + 1), number as u64 + 1)
             .map_err(|error| error.to_string())?;
         drop(toy);

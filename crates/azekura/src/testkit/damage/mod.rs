@@ -1,7 +1,7 @@
 //! Damaged files: bits flipped, sectors lost or swapped, ends cut, generations mixed.
 //!
 //! [`fuzz`] damages images of files, one seeded [`Mutation`] a case, and hands each to a verifier,
-//! which opens it and says what it read. Right is the value a key has, or an error that says that
+//! which opens it and states what it read. Right is the value a key has, or an error that states that
 //! something is wrong. Everything else is a [`Failure`]: a wrong value, a record not found that was
 //! there, one that never was, a panic, a hang.
 //!
@@ -56,7 +56,7 @@ pub enum Mutation {
     Swap(Sector, Sector),
     /// The file ends here.
     Truncate(usize),
-    /// The file goes on with these bytes.
+    /// The file continues with these bytes.
     Extend(Bytes),
     /// This sector is that of the older generation: a write that was lost.
     Stale(Sector),
@@ -184,7 +184,7 @@ fn integer(bytes: &[u8], random: &mut Random) -> Bytes {
 /// What a verifier read from a damaged file.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It could not be opened, and said why.
+    /// It could not be opened, and reported why.
     Refused(Error),
     /// It was opened, and read.
     Read {
@@ -422,7 +422,7 @@ fn judge(
             return Err(format!("a scan showed {key:?} twice"));
         }
     }
-    // A scan that ends without an error says that there is no more.
+    // A scan that ends without an error states that there is no more.
     for key in image
         .now
         .keys()

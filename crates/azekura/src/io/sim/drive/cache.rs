@@ -42,7 +42,7 @@ impl Dirty {
         self.bytes += len;
     }
 
-    /// Takes an extent out, and says how long it was; 0 if there is none.
+    /// Takes an extent out, and returns how long it was; 0 if there is none.
     pub(super) fn take(&mut self, offset: u64) -> u64 {
         let len = self.extents.remove(&offset).unwrap_or(0);
         self.bytes -= len;

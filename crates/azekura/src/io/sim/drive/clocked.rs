@@ -1,7 +1,7 @@
 //! A storage that takes as long as a drive would, on a clock of its own.
 //!
 //! The bytes are the inner storage's; each `read_at`, `write_at` and `sync` is also a command to the drive, and the
-//! clock of the [`Machine`] goes on until it is done. So a store runs with its real code, and what the clock says
+//! clock of the [`Machine`] advances until it is done. So a store runs with its real code, and what the clock shows
 //! before and after an operation is what the operation takes on such a drive, the processor's work left out.
 //!
 //! Calls of several threads are one after the other to the drive: it is one request at a time. A call that fails in the inner

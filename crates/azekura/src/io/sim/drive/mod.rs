@@ -226,7 +226,7 @@ impl Drive {
         }
     }
 
-    /// Submits one request and says when it is done. For one request at a time: completions of others are dropped.
+    /// Submits one request and returns when it is done. For one request at a time: completions of others are dropped.
     pub fn run(&mut self, arrival: u64, command: Command, offset: u64, len: u64) -> u64 {
         let ticket = self.submit(arrival, command, offset, len);
         while let Some(done) = self.next_completion() {

@@ -16,7 +16,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct Seek {
     /// To the next track.
     pub track_ns: u64,
-    /// The mean over two random places of the whole drive, as data sheets say it.
+    /// The mean over two random places of the whole drive, as data sheets state it.
     pub average_ns: u64,
     /// From edge to edge.
     pub full_ns: u64,

@@ -1,4 +1,4 @@
-//! That a drive takes the time its physics say, for one request and for many.
+//! That a drive takes the time its physics state, for one request and for many.
 //!
 //! Expected times are those of the parameters' sources, not of the code: a mean of many random accesses, a rate over
 //! a long run, an order between two policies. Every choice comes from a seed.

@@ -1,7 +1,7 @@
-//! A snapshot is the store of one moment, whatever is done to the store after it, and costs what it says.
+//! A snapshot is the store of one moment, whatever is done to the store after it, and costs what it states.
 //!
 //! Threads change a small store, so that room is soon used again. At a moment at which they all stand, a snapshot is taken and
-//! their models are copied; then they go on, and the snapshot is held against the copy. A planted bug, a snapshot that pins
+//! their models are copied; then they continue, and the snapshot is held against the copy. A planted bug, a snapshot that pins
 //! nothing, must be caught.
 
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ impl Storm<'_> {
     }
 }
 
-/// Ends what goes on until it is told.
+/// Ends what runs until it is stopped.
 struct Ending<'e>(&'e AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -1,6 +1,6 @@
 //! A storage whose writes and syncs wait after gates, so that a test knows what is in flight.
 //!
-//! A closed gate holds who comes, and says how many stand before it. Writes may be told to fail, or to panic. Nothing here
+//! A closed gate holds who comes, and reports how many stand before it. Writes may be told to fail, or to panic. Nothing here
 //! depends on time, but that what hangs fails.
 
 use std::sync::Arc;

@@ -595,7 +595,7 @@ fn many_threads_wait_and_call_the_store_besides() {
             let served = &served;
             scope.spawn(move || {
                 for round in 0..150u64 {
-                    // An object that says who put it, and one of one's own.
+                    // An object that states who put it, and one of one's own.
                     let shared = id(round % 5);
                     let own = id(100 + thread);
                     let bytes = vec![thread as u8; 3000 + 500 * thread as usize];

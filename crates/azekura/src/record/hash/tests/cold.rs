@@ -65,7 +65,7 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     }
 }
 
-/// A load whose partition could not be built, for want of memory, once had dropped what the log said.
+/// A load whose partition could not be built, for want of memory, once had dropped what the log recorded.
 #[test]
 fn a_load_that_came_to_nothing_is_made_again_whole() {
     let memory = Memory::new(1 << 26).unwrap();
@@ -242,7 +242,7 @@ fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
 /// A change of a key whose part of the index a reader cannot read once kept it from following the log, and every read of any key
 /// was refused.
 #[test]
-fn a_reader_concurrently_with_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
+fn a_reader_concurrent_with_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
     let (storage, lost) = with_unreadable_images();
     let writer = HashDb::open_on(storage.memory.clone(), &small().opening).unwrap();
     let reader = HashReader::open_on(Arc::new(storage)).unwrap();

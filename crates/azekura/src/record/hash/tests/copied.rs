@@ -29,7 +29,7 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
     let trust = with_live_writer(true);
     let mut shown = Vec::new();
     let found = db.log().recover(start, trust, &mut |address, frame| {
-        // What another process would store there, and then what stood there: the walk goes on.
+        // What another process would store there, and then what stood there: the walk continues.
         let (at, len) = (address.offset(), frame.len());
         memory.write_at(at, &vec![0xee; len]).unwrap();
         shown.push((frame.key.to_vec(), frame.value.to_vec()));

@@ -411,7 +411,7 @@ fn a_page_written_over_another_one_makes_no_record_absent() {
     assert!(failed > cases, "{failed} reads failed");
 }
 
-/// Another page in the place of the one where the log goes on after the checkpoint, the root being whole: what stood there may
+/// Another page in the place of the one where the log continues after the checkpoint, the root being whole: what stood there may
 /// have changed any record, and a blank place after what was written over is not the end of the log.
 #[test]
 fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
@@ -430,7 +430,7 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
         let pages = (16384..bytes.len()).step_by(4096);
         let written = pages.filter(|page| *page != at && bytes[*page] != 0);
         let written: Vec<usize> = written.collect();
-        // Pages that are blank where the log goes on, if there are any.
+        // Pages that are blank where the log continues, if there are any.
         let is_blank = |page: &&usize| bytes[**page + place as usize % 4096..][..8] == [0; 8];
         let blank: Vec<usize> = written.iter().filter(is_blank).copied().collect();
         for _ in 0..5 {
@@ -629,7 +629,7 @@ fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
 /// The writer has the root in memory, and reuses segments while readers rebuild the index. With its next checkpoint there is a
 /// root again.
 #[test]
-fn readers_concurrently_with_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
+fn readers_concurrent_with_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
     let (mut opened, mut answered, mut refused) = (0, 0, 0);
     for file in 0..share(300) {
         let seed = 0x5a4e + round_seed() + file;
@@ -710,7 +710,7 @@ fn readers_concurrently_with_a_writer_are_not_answered_wrongly_while_there_is_no
     tried_at_least(
         opened,
         1000,
-        "readers concurrently with a writer without a root",
+        "readers concurrent with a writer without a root",
     );
     crate::testkit::tried(&format!("{answered} answered, {refused} refused"));
 }

@@ -94,7 +94,7 @@ impl Cells {
     ///
     /// # Safety
     ///
-    /// `word` is one of [`put`](Self::put), found in a node in a state that counts, either under `pin`, or by somebody who
+    /// `word` is one of [`put`](Self::put), found in a node in a state that counts, either under `pin`, or by a thread that
     /// keeps it from being retired for as long.
     #[inline]
     #[expect(clippy::cast_ptr_alignment, reason = "allocated at eight bytes")]

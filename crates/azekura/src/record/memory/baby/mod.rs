@@ -9,11 +9,11 @@
 //!    full. Thin neighbours are joined; frames and long values given back are used again, or go back to the system: in addition to
 //!    the frames in use as many may be kept, or four mebibytes, and as many again may wait for the last who looks at them.
 //! 4. `update_many` is isolated, and a reader who saw one of its edits sees the others. Nothing survives the process.
-//! 5. A scan, and a cursor, shows what was there all along once, and goes on from any bookmark; leaves are copied before
+//! 5. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark; leaves are copied before
 //!    they are shown, so it holds nothing while it lends.
 //! 6. Keys in lexical order have up to 8 MiB - 1. From 510 bytes on a record stands outside, and an update costs
 //!    eight bytes more for each record whose key has the same first 510. In other orders keys end at 510 bytes.
-//! 7. At its limit of memory a put is answered `Full` and nothing is lost; removals go on. What is kept without use stays
+//! 7. At its limit of memory a put is answered `Full` and nothing is lost; removals continue. What is kept without use stays
 //!    within the limit; what waits for the last who looks at it is not counted.
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //!
 //! A group of keys goes level by level; in a node each search goes probe by probe, and what a probe will look at is brought
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
-//! none of them alone. A way on which somebody changed something ends; its key goes alone afterwards. It changes nothing.
+//! none of them alone. A way on which another thread changed something ends; its key goes alone afterwards. It changes nothing.
 
 use super::tree::{Descent, LINES_OF_LEAF, To, Tree};
 use super::{BabyDb, Buffer, Seen};

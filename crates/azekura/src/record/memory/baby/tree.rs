@@ -1,6 +1,6 @@
 //! The tree: the way down without locks, and how nodes divide and join.
 //!
-//! A node on the way is read between two looks at its latch's version, and the way goes on only if they were equal; the
+//! A node on the way is read between two looks at its latch's version, and the descent continues only if they were equal; the
 //! version of a child is taken before the parent's second look, so the child was the right one then. Who wants to change
 //! something locks the one node at the end of the way, and looks at the parent once more.
 //!
@@ -403,7 +403,7 @@ impl Tree {
     }
 
     /// Puts an empty leaf in the place of everything, while no update is under way; `visit` is shown what was there, and
-    /// may say what is to be forgotten of it.
+    /// may state what is to be forgotten of it.
     pub(super) fn clear(&self, visit: &mut dyn FnMut(Node<'_>)) -> Result<()> {
         let leaf = self.fresh(Pay::Anyway)?;
         self.node(leaf.frame).init(0, None, None);

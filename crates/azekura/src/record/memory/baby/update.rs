@@ -101,7 +101,7 @@ impl BabyDb {
         }
     }
 
-    /// Puts the value of `key` where `find` said, in the held leaf.
+    /// Puts the value of `key` where `find` reported, in the held leaf.
     #[inline(always)]
     pub(super) fn store<'t>(
         &'t self,
@@ -218,7 +218,7 @@ impl BabyDb {
     }
 }
 
-/// Whether the value could be put where `find` said.
+/// Whether the value could be put where `find` reported.
 #[inline(always)]
 pub(super) fn set(
     node: Node<'_>,

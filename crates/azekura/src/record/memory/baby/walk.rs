@@ -1,6 +1,6 @@
 //! Records in order: scans, a leaf at a time, and cursors, a record at a time.
 //!
-//! A leaf is copied as it was at one moment, then shown; its upper fence says where the next one begins, and its lower
+//! A leaf is copied as it was at one moment, then shown; its upper fence states where the next one begins, and its lower
 //! fence, for cursors, where the one before ends. So no leaf points to another, and what comes and goes meanwhile
 //! moves no reader past a record that stays. A reader that finds a leaf changed too often reads it under its lock.
 //!

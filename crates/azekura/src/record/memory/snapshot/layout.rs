@@ -21,7 +21,7 @@
 //! | 0 | 4 | CRC32C, seeded with the payload of the superblock and the block's number; covers all that follows |
 //! | 4 | 4 | how many records; 0: the end mark |
 //! | 8 | 8 | bytes after this header |
-//! | 16 | .. | records: 4 key length, whose highest bit says that it expires; 4 value length; 8 when it expires (only with that bit), in ms since 1970; key; value. Or, in the end mark: 8 count of all records; 4 CRC32C of the checksums of all blocks before it; 4 zero |
+//! | 16 | .. | records: 4 key length, whose highest bit states that it expires; 4 value length; 8 when it expires (only with that bit), in ms since 1970; key; value. Or, in the end mark: 8 count of all records; 4 CRC32C of the checksums of all blocks before it; 4 zero |
 //!
 //! So a block in another's place, or of another file, is none; a block left out is missed by number, count and
 //! sum; and without an end mark a file was cut. This module reads and writes no file.
@@ -78,7 +78,7 @@ impl Head {
         give.0
     }
 
-    /// What `payload` says; `None`: it is no such payload.
+    /// What `payload` states; `None`: it is no such payload.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut take = Take(payload);
         let salt = take.u64()?;

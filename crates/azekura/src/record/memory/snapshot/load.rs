@@ -25,7 +25,7 @@ use crate::room;
 /// Records put at once.
 const BATCH: usize = 256;
 
-/// A snapshot, open for reading. That it opens says that its head is right, and no more.
+/// A snapshot, open for reading. That it opens proves that its head is right, and no more.
 #[derive(Debug)]
 pub struct Snapshot {
     storage: Arc<dyn Storage>,
@@ -157,7 +157,7 @@ impl Snapshot {
     /// `Invalid` (the engine is not empty), `Mismatch` (engine and snapshot have orders of keys of different
     /// names; or records expire, and the engine would keep them for ever), `TooLarge` (a record over the
     /// engine's limits). If the engine fails meanwhile, or the file changes, it is emptied again and that error
-    /// is returned. If it cannot be emptied either (some need memory for that), a part stays there, and the error says so.
+    /// is returned. If it cannot be emptied either (some need memory for that), a part stays there, and the error states it.
     pub fn load_into(
         &self,
         engine: &dyn Engine,

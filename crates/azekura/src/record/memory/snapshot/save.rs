@@ -1,6 +1,6 @@
 //! Saving: blocks are filled by a scan and written outside of it, one after the other.
 //!
-//! The scan is broken off when a block is full and goes on from its bookmark, so that no pin or lock of the
+//! The scan is broken off when a block is full and resumes from its bookmark, so that no pin or lock of the
 //! engine is held while a device is waited for. The file has no name before its last byte is durable.
 //!
 //! | step | a crash here leaves |
@@ -178,7 +178,7 @@ fn replaceable(directory: &dyn Directory, name: &Path) -> Result<()> {
     .remedy("choose another path, or remove it first"))
 }
 
-/// Where the file goes on.
+/// Where the file continues.
 struct Writer<'s> {
     storage: &'s dyn Storage,
     end: u64,
@@ -252,7 +252,7 @@ fn write(
     }))
 }
 
-/// Fills a block from `from` on; where to go on, or `None` at the end.
+/// Fills a block from `from` on; where to resume, or `None` at the end.
 fn fill(
     source: &dyn Reader,
     from: Option<&Bookmark>,

@@ -1,6 +1,6 @@
 //! A store that may not take more memory: what it answers, and what it keeps.
 //!
-//! At the limit a put changes nothing and says `Full`; what is removed makes room, for nodes and for what stands outside,
+//! At the limit a put changes nothing and returns `Full`; what is removed makes room, for nodes and for what stands outside,
 //! whichever had it before; an update of many happens whole or not at all, whoever else takes the rest meanwhile.
 
 use std::collections::BTreeMap;
