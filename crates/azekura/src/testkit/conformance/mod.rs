@@ -36,7 +36,7 @@ pub use evict::{Bounds, evictions};
 use lengths::{lengths, long_lengths};
 use ordered::ordered;
 use scans::{bookmarks_over_reopening, reads, scans, scans_between_changes};
-use threads::{histories, scans_concurrently_with_writers, threads};
+use threads::{histories, scans_with_writers, threads};
 use updates::{clearings, file, limits, many, panics, updates, updates_of_many};
 
 /// How much is tried.
@@ -171,10 +171,7 @@ const CHECKS: &[(&str, Check)] = &[
     (lengths::LONG_CHECK, long_lengths),
     ("clearings", clearings),
     ("updates by threads", threads),
-    (
-        "records scanned concurrently with writers",
-        scans_concurrently_with_writers,
-    ),
+    ("records scanned during writes", scans_with_writers),
     ("steps of cursors in order", ordered),
     ("histories", histories),
     ("files checked", file),

@@ -122,7 +122,7 @@ fn every_check_catches_a_bug_by_itself() {
     ] {
         catches("updates by threads", bug);
     }
-    catches("records scanned concurrently with writers", Bug::ScanSkips);
+    catches("records scanned during writes", Bug::ScanSkips);
     for bug in [Bug::SeekBehind, Bug::CursorForgets, Bug::ScanSkips] {
         catches("steps of cursors in order", bug);
     }

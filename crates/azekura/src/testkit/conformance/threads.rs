@@ -162,10 +162,7 @@ fn money_stays(engine: &dyn Engine, seed: u64, rounds: u64) -> Outcomes<u64> {
     })
 }
 
-pub(super) fn scans_concurrently_with_writers(
-    engine: &dyn Engine,
-    effort: &Effort,
-) -> Outcomes<u64> {
+pub(super) fn scans_with_writers(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     let stable = fill(engine, "stable", effort.records)?;
     let stop = AtomicBool::new(false);
     in_threads(|thread| {

@@ -707,11 +707,7 @@ fn readers_concurrent_with_a_writer_are_not_answered_wrongly_while_there_is_no_r
             "seed {seed}"
         );
     }
-    tried_at_least(
-        opened,
-        1000,
-        "readers concurrent with a writer without a root",
-    );
+    tried_at_least(opened, 1000, "readers of a writer without a root");
     crate::testkit::tried(&format!("{answered} answered, {refused} refused"));
 }
 
