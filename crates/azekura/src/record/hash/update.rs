@@ -33,7 +33,7 @@ use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Home, Locked, Slot};
 use crate::log::{Address, AllocationClass, Appended, Entry, Patience, Superseded, Use};
-use crate::record::gate::Inside;
+use crate::record::gate::{self, Inside};
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
 use crate::room;
@@ -661,6 +661,7 @@ impl Core {
     }
 
     pub(super) fn clear(&self, mark: Option<&[u8]>) -> Result<()> {
+        gate::outside_updates()?;
         self.log.healthy()?;
         self.log.placed()?;
         if self.log.segments().is_full() {

@@ -49,6 +49,7 @@ fn what_waits_for_updates_is_refused_inside_the_update_of_another_store() {
             db.check(&mut |_, _| ()).map(|_| ()),
             db.copy_to(&folder.path().join("copy"), &mut |_, _| ()),
             db.clear(),
+            db.clear_with_mark(b"mark"),
             tiny.clear(),
             baby.clear(),
             cache.clear(),
@@ -63,7 +64,7 @@ fn what_waits_for_updates_is_refused_inside_the_update_of_another_store() {
         Edit::Keep
     };
     outer.update(b"key", &mut decide).unwrap();
-    assert_eq!(asked, 9);
+    assert_eq!(asked, 10);
     db.clear().unwrap();
     db.checkpoint().unwrap();
 }
