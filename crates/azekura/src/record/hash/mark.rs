@@ -11,7 +11,8 @@
 //! | log | a frame of kind mark; dead at once, as a removal is: only replay needs it |
 //! | root of a checkpoint | the last mark before replay begins |
 //!
-//! A file that `repair` wrote has none: what a mark states may not be true of it. A reader of another process sees none.
+//! A file that `repair` wrote has none, nor has one that damage keeps from being written: what a mark states may not be true
+//! of it, and a later one may be lost. A reader of another process sees none.
 //!
 //! Source: the applied position that replicated logs keep with their state (Raft, section 5.3, and its state machines).
 

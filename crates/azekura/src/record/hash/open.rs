@@ -229,14 +229,13 @@ impl HashDb {
         options: &OpenOptions,
         mut found_super: SuperblockPair<Super>,
         root: Root,
-        (mut replay, found): (Replay, &Recovered),
+        (replay, found): (Replay, &Recovered),
     ) -> Result<Self> {
         let last = &mut found_super.payload;
         log.refuse();
         let next = last.next_sequence.max(found.end.sequence() + 1);
         log.resume(found.end.closed(), next);
         let count = last.count.saturating_add_signed(replay.count);
-        let mark = replay.mark();
         let cold = replay.into_source(Arc::clone(&log), last.geometry.salt, root.images.clone());
         let known = cold.known();
         let index = Index::unloaded(log.domain(), Arc::new(cold))?;
@@ -244,7 +243,6 @@ impl HashDb {
         last.open = false;
         let state = Checkpoint::found(found_super, root);
         let core = build(log, index, options, state, count, known)?;
-        core.note_mark(Some(&mark));
         Ok(Self {
             core: Handle::idle(core),
         })

@@ -139,3 +139,23 @@ fn long_keys_in_doubt_do_not_fill_the_memory() {
     let report = repaired(&bytes);
     assert_eq!((report.doubtful, report.doubted.len()), (4, 2));
 }
+
+/// What hides a later mark leaves the one before it, which is not the last.
+#[test]
+fn a_file_that_damage_keeps_from_being_written_states_no_mark() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for n in 1..3 {
+        db.set_mark(format!("applied to {n}").as_bytes()).unwrap();
+        db.put(&key(n), &value(n)).unwrap();
+    }
+    let mut bytes = memory.to_vec();
+    let mark = b"applied to 2";
+    let at = bytes.windows(mark.len()).position(|found| found == mark);
+    let at = at.unwrap();
+    bytes[at - 8..at + mark.len()].fill(0x5a);
+    let (storage, _) = opened(&bytes);
+    let damaged = HashDb::open_on(storage, &small()).unwrap();
+    assert!(damaged.log().is_refused());
+    assert_eq!(damaged.mark(), None);
+}
