@@ -724,11 +724,15 @@ impl Log {
     /// Segments in use whose header on storage is not what is known of them.
     pub fn mismatched_headers(&self) -> Vec<Segment> {
         let mut segments = self.segments.in_use(Use::Log);
-        segments.retain(|of| {
-            let (sequence, units) = (of.sequence, of.units);
-            self.header(of.index) != Some(SegmentHeader { sequence, units })
-        });
+        segments.retain(|of| self.is_mismatched(of));
         segments
+    }
+
+    /// Whether the header of a segment is not what is known of it. One that was retired meanwhile may have been taken again.
+    pub(crate) fn is_mismatched(&self, of: &Segment) -> bool {
+        let (sequence, units) = (of.sequence, of.units);
+        self.header(of.index) != Some(SegmentHeader { sequence, units })
+            && self.segments.sequence_of(of.index) == Some(sequence)
     }
 
     /// Rewrites the mismatched headers, but not their links.

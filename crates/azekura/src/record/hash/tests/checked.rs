@@ -53,3 +53,20 @@ fn a_count_that_is_wrong_is_found_where_nothing_is_changed_meanwhile() {
     let report = db.check(&mut |_, _| ()).unwrap();
     assert_eq!(report.damage, ["100 records found, 101 counted"]);
 }
+
+/// A segment that is freed and taken again while the headers are read has the header of its later use.
+#[test]
+fn the_header_of_a_segment_that_was_taken_again_is_no_damage() {
+    let db = filled(1);
+    let log = db.log();
+    let seen = log.segments().in_use(Use::Log);
+    log.roll_over().unwrap();
+    log.segments().retire(seen[0].index);
+    log.segments().release(&log.segments().retired());
+    while log.segments().sequence_of(seen[0].index).is_none() {
+        log.roll_over().unwrap();
+    }
+    assert_ne!(log.end().sequence(), seen[0].sequence);
+    assert!(!log.is_mismatched(&seen[0]));
+    assert_eq!(log.mismatched_headers(), []);
+}
