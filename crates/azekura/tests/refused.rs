@@ -18,6 +18,8 @@ use std::process::{Command, Stdio};
 use azekura::epoch::Domain;
 use azekura::index::Index;
 use azekura::index::hash::Hash;
+use azekura::io::memory::Memory;
+use azekura::object::{self, ObjectId, Store};
 use azekura::record::cache::{self, CacheDb};
 use azekura::record::memory::baby::{self, BabyDb};
 use azekura::record::memory::snapshot::{Snapshot, save};
@@ -584,6 +586,38 @@ fn an_index_whose_directory_is_refused_stays_whole() {
 fn an_engine_that_does_not_ask_is_caught() {
     let output = child("planted");
     assert_eq!(output.status.signal(), Some(6), "it aborts");
+}
+
+/// The removal of a range is recorded before memory is refused for the rest of it: then the store takes no more changes, or all
+/// of the range is there.
+#[test]
+fn a_range_is_removed_whole_or_its_store_is_poisoned() {
+    const COUNT: u64 = 600;
+    let mut poisoned = 0;
+    for n in 1..8 {
+        let options = object::Options {
+            capacity: 16 << 20,
+            background: false,
+            ..object::Options::default()
+        };
+        let memory = Memory::from_bytes(&vec![0; 16 << 20], 16 << 20).expect("memory");
+        let store = Store::create_on(memory, None, &options, &mut |_, _| ()).expect("a store");
+        for id in 0..COUNT {
+            store.put(ObjectId(id.into()), b"a value").expect("a put");
+        }
+        LEFT.set(n);
+        FOR_EVER.set(false);
+        let removed = counted(|| store.remove_range(..));
+        let left = if removed.is_ok() { 0 } else { COUNT };
+        let is_poisoned = store.put(ObjectId(COUNT.into()), b"more").is_err();
+        poisoned += u64::from(is_poisoned);
+        assert!(
+            is_poisoned || store.count() == left + 1,
+            "{} after {removed:?}, request {n} refused",
+            store.count()
+        );
+    }
+    tried_at_least(poisoned, 1, "ranges that were removed in part");
 }
 
 #[test]

@@ -571,7 +571,8 @@ impl Core {
         let _inside =
             self.append_freeing(|sequence| Record::RangeRemoved(sequence, first, last))?;
         for object in self.entries(first..=last) {
-            self.take_out(object?.0)?;
+            let (id, _) = object.inspect_err(|_| self.log.poison())?;
+            self.take_out(id)?;
         }
         Ok(count)
     }
