@@ -12,7 +12,7 @@
 //! | 18 | 2 | zero |
 //! | 20 | 4 | epoch: how often it was recovered; upper half of segment sequences |
 //! | 24 | 16 | boot id of the system that had it open: distinguishes a dead process from lost power |
-//! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: after the segment), sequence |
+//! | 40 | 4, 4, 8 | where replay begins: segment index, offset (0: after the segment), sequence |
 //! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
 //! | 68 | 4 | CRC32C of the root, or of its first piece (`log::root`) |
 //! | 72 | 8, 8 | root, or its first piece: offset in the file, length (0: no checkpoint yet) |
