@@ -102,6 +102,29 @@ fn an_iterator_shows_each_record_once_over_many_batches() {
 }
 
 #[test]
+fn an_iterator_ends_with_an_error_after_the_records_before_it() {
+    with_db(|path, db| {
+        for number in 0..100u32 {
+            let value = format!("the value of {number:05}");
+            db.put(number.to_le_bytes(), value).unwrap();
+        }
+        let (_, last) = db.iter().last().expect("a record").unwrap();
+        db.close().unwrap();
+        let mut bytes = std::fs::read(path).unwrap();
+        let at = bytes.windows(last.len()).position(|found| found == last);
+        let at = at.expect("the last value");
+        bytes[at..at + last.len()].fill(0);
+        std::fs::write(path, bytes).unwrap();
+        let db = azekura::open(path).unwrap();
+        let mut iter = db.iter();
+        assert!(iter.by_ref().take(99).all(|record| record.is_ok()));
+        let error = iter.next().expect("an end that is told").unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        assert!(iter.next().is_none());
+    });
+}
+
+#[test]
 fn a_store_is_made_once_and_opened_again_with_options() {
     with_db(|path, db| {
         db.update("a", |value| {

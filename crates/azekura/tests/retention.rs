@@ -186,3 +186,61 @@ fn beyond_its_bound_a_retention_gives_up_the_oldest_and_says_so() {
     demand(held, 6, "followers within the bound");
     demand(refused, 6, "positions beyond the bound");
 }
+
+/// A value that fills its segments leaves a position past it. A recovery continues in another epoch, to which only the link of
+/// that segment leads.
+#[test]
+fn a_position_past_a_full_segment_is_retained_over_a_recovery() {
+    let memory = Memory::new(CAPACITY).expect("memory");
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let db = HashDb::create_on(storage, &options(None, false)).expect("a store");
+    let put_all = |db: &HashDb, version: u8| {
+        for number in 0..100u32 {
+            db.put(&number.to_le_bytes(), &[version; 100])
+                .expect("a put");
+        }
+        db.put(b"large", &[version; 3000]).expect("a put");
+    };
+    put_all(&db, 1);
+    let (from, before) = (db.position(), contents(&db));
+    assert_eq!(from.offset, 0);
+    let retention = Some(Retention {
+        from,
+        bytes_max: u64::MAX,
+    });
+    let killed = Memory::from_bytes(&memory.to_vec(), CAPACITY).expect("memory");
+    let db = HashDb::open_on(killed, &options(retention, false)).expect("it opens");
+    for version in 2..6 {
+        put_all(&db, version);
+        db.checkpoint().expect("a checkpoint");
+        db.compact(&mut |_, _| ()).expect("a compaction");
+    }
+    let found = followed(&db, from, &before).expect("what is retained");
+    assert_eq!(found, contents(&db));
+}
+
+#[test]
+fn a_retention_keeps_as_many_bytes_as_it_may_and_a_follower_what_another_one_left() {
+    let memory = Memory::new(CAPACITY).expect("memory");
+    let db = HashDb::create_on(memory, &options(None, false)).expect("a store");
+    let log = db.log();
+    let from = db.position();
+    let followers = [(); 2].map(|()| log.follow(None).expect("a follower"));
+    for number in 0..200u32 {
+        db.put(&number.to_le_bytes(), &[1; 100]).expect("a put");
+    }
+    for follower in followers {
+        assert_eq!(log.retained_from(), from.sequence);
+        drop(follower);
+    }
+    assert_eq!(log.retained_from(), u64::MAX);
+    let segments = db.position().sequence - from.sequence + 1;
+    for (bytes_max, more) in [
+        (4096 * segments, 0),
+        (4096 * segments - 1, 1),
+        (4095, u64::MAX),
+    ] {
+        db.retain(Some(Retention { from, bytes_max }));
+        assert_eq!(log.retained_from(), from.sequence.saturating_add(more));
+    }
+}

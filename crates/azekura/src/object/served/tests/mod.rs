@@ -464,6 +464,45 @@ fn what_waited_for_a_dropped_request_waits_for_those_before_it() {
     assert_eq!(served.metrics().counters.cancelled, 1);
 }
 
+/// It begins at once, though the device takes nothing.
+#[test]
+fn what_waited_for_a_dropped_request_alone_begins() {
+    let (_folder, storage, served) = gated(&threads(1));
+    storage.writes.close();
+    let begun = served.put(id(0), value(0, 9000)).send();
+    storage.writes.await_waiting(1);
+    let waiting = served.put(id(1), value(1, 9000)).send();
+    let head = served.head(id(1)).send();
+    while !served.shared.state.lock().asleep {
+        std::thread::yield_now();
+    }
+    assert!(!head.is_there());
+    drop(waiting);
+    assert_eq!(head.wait().unwrap(), None);
+    assert_eq!(storage.writes.waiting(), 1);
+    storage.writes.open();
+    begun.wait().unwrap();
+}
+
+#[test]
+fn a_removal_is_synced_if_its_durability_asks_for_it() {
+    let (_folder, storage, served) = gated(&threads(4));
+    for n in 0..4 {
+        served.put(id(n), value(n, 5000)).wait().unwrap();
+    }
+    let synced = || *storage.synced.lock();
+    let before = synced();
+    assert!(served.remove(id(0)).wait().unwrap());
+    assert_eq!(served.remove_range(id(1)..id(2)).wait().unwrap(), 1);
+    assert_eq!(synced(), before);
+    let durable = served.remove(id(2)).durability(Durability::Power);
+    assert!(durable.wait().unwrap());
+    assert_eq!(synced(), before + 1);
+    let durable = served.remove_range(id(3)..).durability(Durability::Power);
+    assert_eq!(durable.wait().unwrap(), 1);
+    assert_eq!(synced(), before + 2);
+}
+
 #[test]
 fn the_urgent_goes_first() {
     let (_folder, storage, served) = gated(&threads(1));
