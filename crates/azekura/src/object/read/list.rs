@@ -225,6 +225,24 @@ mod tests {
     }
 
     #[test]
+    fn the_error_of_objects_in_doubt_comes_before_the_first_of_them() {
+        let (_, _, store) = without_small_objects(4 << 20);
+        for n in 0..6 {
+            store.put(ObjectId(n), b"value").unwrap();
+        }
+        for from in 0..8 {
+            let error = Error::new(Kind::Corrupted, "objects are in doubt");
+            let list = List {
+                entries: store.core.entries(..).peekable(),
+                doubt: Some((ObjectId(from as u128), error)),
+            };
+            let is_error: Vec<bool> = list.map(|object| object.is_err()).collect();
+            assert_eq!(is_error.len(), 7);
+            assert!(is_error[from.min(6)]);
+        }
+    }
+
+    #[test]
     fn a_damaged_leaf_is_an_error_in_its_place_and_the_list_continues() {
         let (options, memory, store) = without_small_objects(4 << 20);
         for n in 0..200 {
