@@ -17,6 +17,7 @@
 //! | `checkpoint` | makes a root the one that the superblock names |
 //! | `recover` | begins and ends the recovery of a log |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
+//! | `salvage` | finds the segments and frames that are left of a damaged log |
 //!
 //! Invariants:
 //! 1. A superblock names only what a sync has made durable before.
@@ -28,6 +29,7 @@
 pub mod checkpoint;
 mod handle;
 pub mod recover;
+pub(crate) mod salvage;
 pub mod superblock;
 
 pub(crate) use handle::{Closing, Handle};

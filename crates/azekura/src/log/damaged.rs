@@ -577,13 +577,7 @@ impl Log {
             |header| header.units,
         );
         let end = self.geometry.offset_of(index.checked_add(units)?);
-        (end <= size).then_some(Segment {
-            index,
-            units,
-            sequence,
-            dead: 0,
-            waste: 0,
-        })
+        (end <= size).then(|| Segment::new(index, units, sequence))
     }
 
     /// Takes a segment into use whose header may be damaged; whether it could be.

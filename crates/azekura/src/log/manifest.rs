@@ -355,14 +355,8 @@ impl Needed {
             log.segments().adopt(*segment, Use::Log)?;
         }
         for &(index, units) in &self.other {
-            let segment = Segment {
-                index,
-                units,
-                sequence: 0,
-                dead: 0,
-                waste: 0,
-            };
-            log.segments().adopt(segment, Use::Other)?;
+            log.segments()
+                .adopt(Segment::new(index, units, 0), Use::Other)?;
         }
         Ok(())
     }

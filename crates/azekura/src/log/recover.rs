@@ -450,16 +450,8 @@ impl Log {
             // A closed file may end within its last segment; `walk` must not look beyond.
             return None;
         }
-        Some(self.segments.adopt(
-            Segment {
-                index,
-                units,
-                sequence,
-                dead: 0,
-                waste: 0,
-            },
-            Use::Log,
-        ))
+        let segment = Segment::new(index, units, sequence);
+        Some(self.segments.adopt(segment, Use::Log))
     }
 
     /// The segment after the one that ended, taken into use; `None`: the log ends with it.

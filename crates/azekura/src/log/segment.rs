@@ -133,6 +133,27 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// One of which nothing is known to be dead.
+    pub fn new(index: u32, units: u32, sequence: u64) -> Self {
+        Self {
+            index,
+            units,
+            sequence,
+            dead: 0,
+            waste: 0,
+        }
+    }
+
+    /// Whether it lies within the first `count` segments.
+    pub fn is_within(&self, count: u64) -> bool {
+        self.units > 0 && u64::from(self.index) + u64::from(self.units) <= count
+    }
+
+    /// Whether it takes this place.
+    pub fn covers(&self, index: u32) -> bool {
+        (self.index..self.index + self.units).contains(&index)
+    }
+
     /// Bytes that cleaning it gives back.
     pub fn reclaimable(&self) -> u64 {
         self.dead.saturating_sub(self.waste)

@@ -135,13 +135,7 @@ impl Space<'_> {
                     .zero(geometry.offset_of(unit), geometry.segment_size());
             }
         }
-        let segment = Segment {
-            index,
-            units,
-            sequence,
-            dead: 0,
-            waste: 0,
-        };
+        let segment = Segment::new(index, units, sequence);
         self.segments.enter(&mut self.free, segment, usage);
         if usage == Use::Other {
             self.segments.forget(index, units);

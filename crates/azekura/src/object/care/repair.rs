@@ -41,13 +41,14 @@ use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
 use crate::kernel::{Closing, SuperblockPair};
+use crate::kernel::salvage::headed;
 use crate::log::manifest::segments_of;
 use crate::log::{Log, Segment, Use};
 use crate::object::care::check::{CheckReport, Finding};
 use crate::object::care::correct::with_corrected;
 use crate::object::care::free_space::units_of;
 use crate::object::care::report::{Doubt, Doubted, Repaired};
-use crate::object::care::salvage::{Facts, Scanned, Small, find_segments};
+use crate::object::care::salvage::{Facts, Scanned, Small};
 use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::label::{Label, check_label, write_label};
@@ -436,15 +437,10 @@ pub(crate) fn rebuilt(
     let front = Front::new(counted, journal_size, journal_size)?;
     let count = segments_of(front.as_ref(), geometry, journal_size)?;
     let reader = open_log(Arc::clone(&front), geometry, journal_size)?;
-    let found = find_segments(&reader, count);
-    let kept: Vec<Segment> = known
-        .root
-        .needed
-        .log
-        .iter()
-        .copied()
-        .filter(|of| is_within(of, count))
-        .collect();
+    let mut found: Vec<Segment> = headed(count, |index| reader.header(index)).collect();
+    found.sort_unstable_by_key(|segment| segment.sequence);
+    let mut kept = known.root.needed.log.clone();
+    kept.retain(|of| of.is_within(count));
     let facts = Facts::read(&reader, last, &kept, &found, unreadable);
     // What a second repair would need stays.
     let log = open_log(front, geometry, journal_size)?;
@@ -476,25 +472,14 @@ pub(crate) fn rebuilt(
     Ok((core, unclaimed))
 }
 
-/// Whether a segment lies within `count` of them.
-fn is_within(segment: &Segment, count: u64) -> bool {
-    segment.units > 0 && u64::from(segment.index) + u64::from(segment.units) <= count
-}
-
 /// Marks these segments as used in the log; those that overlap others, or lie outside, are damaged themselves.
 fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segment>, count: u64) {
     for segment in of_journal {
         log.segments().adopt(*segment, Use::Log).ok();
     }
     for &(index, units) in &known.root.needed.other {
-        let segment = Segment {
-            index,
-            units,
-            sequence: 0,
-            dead: 0,
-            waste: 0,
-        };
-        if is_within(&segment, count) {
+        let segment = Segment::new(index, units, 0);
+        if segment.is_within(count) {
             log.segments().adopt(segment, Use::Other).ok();
         }
     }

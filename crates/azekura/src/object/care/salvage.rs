@@ -12,11 +12,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Range, RangeInclusive};
 
 use crate::error::Result;
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::FrameKind;
 use crate::io::aligned::AlignedBuf;
-use crate::log::layout::{FIRST_FRAME, Link};
+use crate::kernel::salvage::SegmentScan;
+use crate::log::layout::Link;
 use crate::log::recover::Trust;
-use crate::log::{Address, Log, LogPosition, Segment, Use};
+use crate::log::{Log, LogPosition, Segment, Use};
 use crate::object::Core;
 use crate::object::checkpoint::superblock::Super;
 use crate::object::id::ObjectId;
@@ -145,55 +146,6 @@ impl Gap {
     }
 }
 
-/// Visits the frames of a segment that verify, and each place between them without one.
-fn each_frame(
-    log: &Log,
-    segment: Segment,
-    visit: &mut dyn FnMut(LogPosition, Address, Option<Frame<'_>>),
-) {
-    let room = u64::from(segment.units) << log.geometry().shift;
-    let mut at = u64::from(FIRST_FRAME);
-    let mut buf = Vec::new();
-    while at + 8 <= room {
-        let address = log.address(segment.index, at as u32);
-        let position = LogPosition {
-            sequence: segment.sequence,
-            offset: at as u32,
-        };
-        let Ok(frame) = log.copy_frame(address, &mut buf) else {
-            visit(position, address, None);
-            at += 8;
-            continue;
-        };
-        at += frame.len() as u64;
-        match frame.header.kind {
-            FrameKind::END => return,
-            FrameKind::PAD => {}
-            _ => visit(position, address, Some(frame)),
-        }
-    }
-}
-
-/// All segments of the journal with a header, by sequence.
-pub(crate) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
-    let mut found = Vec::new();
-    for index in 0..count as u32 {
-        if let Some(header) = log.header(index)
-            && u64::from(index) + u64::from(header.units) <= count
-        {
-            found.push(Segment {
-                index,
-                units: header.units,
-                sequence: header.sequence,
-                dead: 0,
-                waste: 0,
-            });
-        }
-    }
-    found.sort_unstable_by_key(|segment| segment.sequence);
-    found
-}
-
 /// The loss of a segment.
 fn lost_segment(offset: u64, what: &str) -> LostPart {
     LostPart {
@@ -282,13 +234,14 @@ impl Facts {
         let is_older = |segment: &&Segment| segment.sequence <= begins.sequence;
         for segment in found.iter().filter(is_older) {
             log.segments().adopt(*segment, Use::Log).ok();
-            let mut small = std::mem::take(&mut self.small);
-            each_frame(log, *segment, &mut |position, address, frame| {
+            let mut scan = SegmentScan::new(log, *segment);
+            while let Some((position, address, frame)) = scan.step() {
                 let Some(frame) = frame.filter(|_| position < begins) else {
-                    return;
+                    continue;
                 };
                 if let Some(Record::Small(id, sequence, _)) = Record::decode(address, &frame)
-                    && small
+                    && self
+                        .small
                         .get(&id)
                         .is_none_or(|latest| latest.sequence < sequence)
                 {
@@ -297,10 +250,9 @@ impl Facts {
                         offset: address.offset(),
                         value: frame.value.get(8..).unwrap_or_default().to_vec(),
                     };
-                    small.insert(id, found);
+                    self.small.insert(id, found);
                 }
-            });
-            self.small = small;
+            }
         }
     }
 
@@ -322,7 +274,12 @@ impl Facts {
         // The last run of unreadable places.
         let mut run = 0..0;
         let is_refused = |offset: u64| unreadable.iter().any(|range| range.contains(&offset));
-        each_frame(log, segment, &mut |position, address, frame| {
+        let mut scan = SegmentScan::new(log, segment);
+        while let Some((position, address, frame)) = scan.step() {
+            let kind = frame.as_ref().map(|frame| frame.header.kind);
+            if matches!(kind, Some(FrameKind::PAD | FrameKind::END)) {
+                continue;
+            }
             let origin = Origin {
                 is_durable: trust.trusted || position < trust.durable,
                 is_before: position < begins,
@@ -332,11 +289,11 @@ impl Facts {
                     gap.pass(&record);
                     self.make_certain(&record, origin.is_before);
                     self.note(record, origin);
-                    return;
+                    continue;
                 }
                 Some(None) => {}
                 // A closed journal ends there, whatever follows.
-                None if trust.closed && position >= trust.durable => return,
+                None if trust.closed && position >= trust.durable => continue,
                 None => {
                     let is_blank =
                         log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());
@@ -355,7 +312,7 @@ impl Facts {
                     }
                     let is_before_lost = is_lost && origin.is_before;
                     if is_blank && !was_durable && !is_before_lost {
-                        return;
+                        continue;
                     }
                 }
             }
@@ -375,7 +332,7 @@ impl Facts {
                 self.kept_gap = Some(run.start);
                 self.kept_certain.clear();
             }
-        });
+        }
         self.damage.extend(gap.lost());
     }
 

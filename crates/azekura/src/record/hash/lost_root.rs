@@ -42,6 +42,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::PARTITIONS;
 use crate::io::Storage;
+use crate::kernel::salvage::headed;
 use crate::log::layout::{FIRST_FRAME, Link};
 use crate::log::manifest::FIRST_SEQUENCE;
 use crate::log::{Log, LogPosition, Segment, Stop, Use, root};
@@ -201,7 +202,7 @@ struct History {
 
 impl History {
     fn find(log: &Log, last: &Super, count: u32) -> Self {
-        let mut found = headed(log, count);
+        let mut found = newest_headed(log, count);
         found.retain(|segment| segment.sequence <= last.start.sequence());
         found.sort_unstable_by_key(|segment| segment.sequence);
         let has_twins = found
@@ -316,19 +317,8 @@ fn replay_segment(
 
 /// All segments with a header that verifies, `count` of which the storage has. What overlaps a newer one was freed before that
 /// was taken.
-fn headed(log: &Log, count: u32) -> Vec<Segment> {
-    let segment = |index| {
-        let header = log.header(index)?;
-        let end = u32::checked_add(index, header.units)?;
-        (end <= count).then_some(Segment {
-            index,
-            units: header.units,
-            sequence: header.sequence,
-            dead: 0,
-            waste: 0,
-        })
-    };
-    let mut found: Vec<Segment> = (0..count).filter_map(segment).collect();
+fn newest_headed(log: &Log, count: u32) -> Vec<Segment> {
+    let mut found: Vec<Segment> = headed(count.into(), |index| log.header(index)).collect();
     found.sort_unstable_by_key(|segment| std::cmp::Reverse(segment.sequence));
     let mut ends = BTreeMap::new();
     found.retain(|segment| {

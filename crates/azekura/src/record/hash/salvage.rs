@@ -12,8 +12,8 @@ use super::report::RepairReport;
 use crate::format::flipped::flip;
 use crate::format::frame::{Frame, FrameKind, INNER};
 use crate::io::Storage;
+use crate::kernel::salvage::{SegmentScan, headed};
 use crate::log::damaged::{KnownFrame, Standing};
-use crate::log::finder::Finder;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, encode_link, link_index,
     segment_seed,
@@ -46,23 +46,11 @@ pub(super) fn find_segments(
         end <= size
     });
     // Free segments still carry their old header: only those after P are news.
-    let is_news = |header: &SegmentHeader| {
-        root.needed.log.is_empty() || header.sequence > last.start.sequence()
-    };
-    for index in 0..count as u32 {
-        let is_known = |s: &Segment| covers(s, index);
-        if let Some(header) = header_at(storage, geometry, index)
-            && u64::from(index) + u64::from(header.units) <= count
-            && is_news(&header)
-            && !segments.iter().any(is_known)
-        {
-            segments.push(Segment {
-                index,
-                units: header.units,
-                sequence: header.sequence,
-                dead: 0,
-                waste: 0,
-            });
+    let is_news =
+        |segment: &Segment| root.needed.log.is_empty() || segment.sequence > last.start.sequence();
+    for segment in headed(count, |index| header_at(storage, geometry, index)) {
+        if is_news(&segment) && !segments.iter().any(|s| s.covers(segment.index)) {
+            segments.push(segment);
         }
     }
     // The links of dropped segments lead to places that others have now.
@@ -71,7 +59,7 @@ pub(super) fn find_segments(
     leave_out_dropped(storage, last, &mut segments, &listed);
     let guessed = headless(log, last, &segments, report);
     // Another segment that is found in their places is a copy, but those that the root lists.
-    let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
+    let in_place = |s: &Segment| guessed.iter().any(|guess| s.covers(guess.index));
     segments.retain(|s| s.sequence <= last.start.sequence() || !in_place(s));
     let is_within = |segment: &&Segment| u64::from(segment.index) < count;
     segments.extend(guessed.iter().filter(is_within));
@@ -82,7 +70,7 @@ pub(super) fn find_segments(
     if is_headless || !segments.iter().any(begins) {
         let at = geometry.offset_of(first);
         // Another segment is found in its place: its frames are not read.
-        let is_hidden = !segments.iter().any(begins) && segments.iter().any(|s| covers(s, first));
+        let is_hidden = !segments.iter().any(begins) && segments.iter().any(|s| s.covers(first));
         if is_hidden || is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!(
                 "the segment at offset {at:#x}, where the log after the checkpoint begins, is not there"
@@ -93,7 +81,7 @@ pub(super) fn find_segments(
                 "the header of the segment at offset {at:#x}, where the log after the checkpoint begins, is damaged: its frames are read all the same"
             ));
         }
-        if u64::from(first) < count && !segments.iter().any(|s| covers(s, first)) {
+        if u64::from(first) < count && !segments.iter().any(|s| s.covers(first)) {
             segments.extend(log.candidate(first, from));
         }
     }
@@ -164,11 +152,6 @@ fn leads(storage: &dyn Storage, geometry: Geometry, from: &Segment, to: &Segment
     let seed = segment_seed(geometry.salt, from.sequence);
     let wanted = encode_link(to.index, seed, to.sequence);
     (wanted ^ link_word(storage, geometry, from)).count_ones() <= 1
-}
-
-/// Whether a segment takes this place.
-fn covers(segment: &Segment, index: u32) -> bool {
-    (segment.index..segment.index + segment.units).contains(&index)
 }
 
 /// Leaves out segments that a recovery dropped: of an older epoch than the newest one, after the segment with which that epoch
@@ -333,14 +316,12 @@ pub(super) fn salvage(
     report: &mut RepairReport,
     visit: &mut VisitSalvaged<'_>,
 ) {
-    let room = u64::from(segment.units) << log.geometry().shift;
     let position_of = |at: u64| LogPosition {
         sequence: segment.sequence,
         offset: at as u32,
     };
-    let address_of = |at: u64| log.address(segment.index, at as u32);
     let mut show = |at: u64, frame: &Frame<'_>, standing, report: &mut RepairReport| {
-        let (position, address) = (position_of(at), address_of(at));
+        let (position, address) = (position_of(at), log.address(segment.index, at as u32));
         if layout::is_known(frame.header.kind) {
             visit(position, address, frame, standing);
         } else {
@@ -350,57 +331,41 @@ pub(super) fn salvage(
             report.lose_log(last, lost, offset, what);
         }
     };
-    let mut at = u64::from(FIRST_FRAME);
     let (mut gap_from, mut damaged_from) = (None, None);
-    let mut buf = Vec::new();
-    let mut finder = Finder::of(log, segment.index);
-    while at + 8 <= room {
-        let address = address_of(at);
+    let mut scan = SegmentScan::new(log, *segment);
+    while let Some((position, address, whole)) = scan.step() {
+        let at = u64::from(position.offset);
         // No frame begins with a blank word, whichever bit of it is wrong.
         let is_blank = log.map().load_u64(address.offset()) == 0;
-        // Where none stood before, a word may state any length.
-        let is_frame = gap_from.is_none()
-            || finder
-                .as_mut()
-                .is_some_and(|finder| finder.header_at(at).is_some());
-        let whole = is_frame
-            .then(|| log.copy_frame(address, &mut buf).ok())
-            .flatten();
         let may_be_known = whole.is_none() && !is_blank && damaged_from.is_none();
         let known = may_be_known
             .then(|| log.known_in_order(segment.index, at as u32))
             .flatten();
         if whole.is_none() && known.is_none() {
             // What was closed ends there, whatever stands after.
-            if last.is_after_close(position_of(at)) {
+            if last.is_after_close(position) {
                 break;
             }
             // Blank room is the end, unless a frame follows or was synced there.
-            if !is_blank
-                || log.is_unreadable(segment.index, at as u32)
-                || position_of(at) < last.durable
-            {
-                damaged_from.get_or_insert(gap_from.unwrap_or(at));
+            if !is_blank || log.is_unreadable(segment.index, at as u32) || position < last.durable {
+                damaged_from.get_or_insert(gap_from.unwrap_or(position));
             }
-            gap_from.get_or_insert(at);
-            // A large frame is alone in its segment. What looks like frames is its value, and to sum whatever lengths stand
-            // there would take time by the square of it.
+            gap_from.get_or_insert(position);
+            // A large frame is alone in its segment. What looks like frames is its value.
             if segment.units > 1 {
                 break;
             }
-            at += 8;
             continue;
         }
         damaged_from = None;
-        let position = position_of(at);
         if let Some(from) = gap_from.take() {
-            let offset = address_of(from).offset();
+            let offset = log.address(segment.index, from.offset).offset();
             let what = format!(
                 "bytes {offset:#x} to {:#x} of the log cannot be read{}",
                 address.offset(),
-                or_never_written(last, position_of(from))
+                or_never_written(last, from)
             );
-            report.lose_log(last, position_of(from)..position, offset, what);
+            report.lose_log(last, from..position, offset, what);
         }
         let Some(frame) = whole else {
             let Some(known) = known else { break };
@@ -417,7 +382,7 @@ pub(super) fn salvage(
             if known.kind == FrameKind::END {
                 return;
             }
-            at += u64::from(known.len);
+            scan.skip_to(at + u64::from(known.len));
             continue;
         };
         let seed = log.segments().seed(segment.index).unwrap_or_default().0;
@@ -441,19 +406,19 @@ pub(super) fn salvage(
             }
             _ => show(at, &frame, (Standing::Verifies, false), report),
         }
-        at += frame.len() as u64;
     }
     // One wrong bit of room that nothing was appended to, at the end of the log: see `log::damaged`.
-    let is_stray = |from: u64| {
-        position_of(from) >= last.durable && log.ends_in_a_stray_bit(segment.index, from as u32)
+    let is_stray = |from: LogPosition| {
+        from >= last.durable && log.ends_in_a_stray_bit(segment.index, from.offset)
     };
     if let Some(from) = damaged_from.filter(|from| !is_stray(*from)) {
-        let offset = address_of(from).offset();
+        let offset = log.address(segment.index, from.offset).offset();
         let what = format!(
             "bytes from {offset:#x} to the end of their segment cannot be read{}",
-            or_never_written(last, position_of(from))
+            or_never_written(last, from)
         );
-        report.lose_log(last, position_of(from)..position_of(room), offset, what);
+        let room = u64::from(segment.units) << log.geometry().shift;
+        report.lose_log(last, from..position_of(room), offset, what);
     }
 }
 
