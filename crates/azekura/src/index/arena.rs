@@ -94,12 +94,16 @@ impl Arena {
         u64::from(self.state.lock().end) * 64
     }
 
+    /// The bucket at a line.
+    ///
+    /// # Safety
+    /// - `take` has handed the line out.
     #[inline(always)]
     #[expect(
         clippy::cast_ptr_alignment,
         reason = "a line is 64 bytes of a page, as a bucket is"
     )]
-    pub(super) fn bucket(&self, line: u32) -> &Bucket {
+    pub(super) unsafe fn bucket(&self, line: u32) -> &Bucket {
         // SAFETY: only lines below `end` are handed out, all within the reservation; zeroed memory is a
         // valid bucket, all of whose parts are atomics.
         unsafe { &*self.memory.at(u64::from(line) * 64).cast::<Bucket>() }
@@ -296,7 +300,8 @@ mod tests {
                 let line = arena.take(len).unwrap();
                 let run = (line, len);
                 for at in line..line + len {
-                    let slots = arena.bucket(at).slots();
+                    // SAFETY: the run was taken above.
+                    let slots = unsafe { arena.bucket(at) }.slots();
                     assert!(slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
                     slots[0].store(u64::MAX, Ordering::Relaxed);
                 }

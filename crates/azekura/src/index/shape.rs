@@ -70,8 +70,10 @@ impl<'a> Chunk<'a> {
     pub(super) fn of(arena: &'a Arena, word: u64) -> Self {
         let line = word as u32;
         let (buckets, depth) = ((word >> 32) as u32 & 0xff, (word >> 40) as u32 & 0xff);
+        // SAFETY: a word of the directory, which names chunks that `take` made.
+        let first = unsafe { arena.bucket(line) };
         Self {
-            first: arena.bucket(line),
+            first,
             line,
             buckets,
             depth,
@@ -81,8 +83,10 @@ impl<'a> Chunk<'a> {
     /// An empty chunk of so many buckets. `Full` if the arena has no room for it.
     pub(super) fn take(arena: &'a Arena, buckets: u32) -> Result<Self> {
         let line = arena.take(buckets + SPARE)?;
+        // SAFETY: the line was taken just now.
+        let first = unsafe { arena.bucket(line) };
         Ok(Self {
-            first: arena.bucket(line),
+            first,
             line,
             buckets,
             depth: 0,

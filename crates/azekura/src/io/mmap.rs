@@ -322,7 +322,7 @@ impl Map {
     }
 
     /// Zeroes a range that is the caller's alone.
-    pub fn zero(&self, offset: u64, len: u64) {
+    pub(crate) fn zero(&self, offset: u64, len: u64) {
         const ZEROS: [u8; 4096] = [0; 4096];
         let mut at = offset;
         while at < offset + len {
@@ -345,7 +345,7 @@ impl Map {
     ///
     /// The range must be the caller's alone until it publishes it: the log reserves it first.
     #[inline(always)]
-    pub fn write(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
         self.bound(offset, bytes.len() as u64);
         debug_assert!(self.writable);
         // SAFETY: in bounds (asserted). No slice of the range is lent meanwhile: `bytes` and `bytes_within` lend only what was

@@ -77,10 +77,11 @@ pub struct Appended {
 }
 
 /// A frame that is copied and not yet published: no reader sees it, and the log has a hole until it is published or
-/// abandoned.
+/// abandoned, within the critical section that it was made in.
 #[derive(Debug)]
 #[must_use]
-pub struct Draft {
+pub struct Draft<'s> {
+    log: &'s Log,
     offset: u64,
     len: usize,
     word: u64,
@@ -91,6 +92,58 @@ struct Room {
     offset: u64,
     place: u32,
     seed: u32,
+}
+
+impl Draft<'_> {
+    /// Publishes it.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    pub fn publish(self) -> Appended {
+        if self.log.map.is_observed() {
+            self.publish_observed();
+        } else {
+            // SAFETY: room of a segment of the log, which lies within the map; frames begin at words.
+            let word = unsafe { self.log.map.word_within(self.offset) };
+            word.store(self.word, Ordering::Release);
+        }
+        Appended {
+            address: Address(self.offset >> 3),
+            len: self.len,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn publish_observed(&self) {
+        self.room().publish(self.word);
+    }
+
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    fn room(&self) -> Unpublished<'_> {
+        // SAFETY: reserved by `Log::draft` for this draft alone, which ends when it is published.
+        unsafe { self.log.map.unpublished(self.offset, self.len) }
+    }
+
+    /// Makes it say nothing.
+    #[cold]
+    #[inline(never)]
+    pub fn abandon(self) {
+        let (log, len) = (self.log, self.len);
+        let Some((index, at)) = log.geometry.locate(self.offset) else {
+            unreachable!("a draft lies in the log")
+        };
+        let Some((seed, _)) = log.segments.seed(index) else {
+            unreachable!("a draft lies in a segment of the log")
+        };
+        let mut frame = self.room();
+        let header = Header::pad(len);
+        if let Some(word) = header.long_word() {
+            frame.put(0, &word.to_le_bytes());
+        }
+        let word = header.word(seed, at / 8, frame.rest());
+        frame.publish(word);
+        log.segments.mark_dead(index, len as u64);
+    }
 }
 
 impl Log {
@@ -116,16 +169,16 @@ impl Log {
     }
 
     /// The first two steps of `append`, if the entry is a short one and the open segment has room for it; the third is
-    /// [`Log::publish`] or [`Log::abandon`], under the same mark. `None`: nothing was reserved.
+    /// [`Draft::publish`] or [`Draft::abandon`]. `None`: nothing was reserved.
     #[inline(always)]
     #[expect(unsafe_code, reason = "room is written before it is published")]
-    pub fn draft(
-        &self,
-        _mark: &CriticalSection,
+    pub fn draft<'s>(
+        &'s self,
+        _mark: &'s CriticalSection,
         kind: FrameKind,
         key: &[u8],
         value: &[u8],
-    ) -> Option<Draft> {
+    ) -> Option<Draft<'s>> {
         if key.len() > SHORT_KEY_LEN_MAX || value.len() > SHORT_VALUE_LEN_MAX {
             return None;
         }
@@ -164,58 +217,12 @@ impl Log {
             self.map.bytes_within(offset + 8, len - 8)
         };
         let word = header.short_word(seed, at as u32, rest);
-        Some(Draft { offset, len, word })
-    }
-
-    /// Publishes a draft.
-    #[inline(always)]
-    #[expect(clippy::needless_pass_by_value, reason = "a draft is published once")]
-    #[expect(unsafe_code, reason = "room is written before it is published")]
-    pub fn publish(&self, draft: Draft) -> Appended {
-        let Draft { offset, len, word } = draft;
-        if self.map.is_observed() {
-            self.publish_observed(offset, len, word);
-        } else {
-            // SAFETY: room of a segment of the log, which lies within the map; frames begin at words.
-            unsafe { self.map.word_within(offset) }.store(word, Ordering::Release);
-        }
-        Appended {
-            address: Address(offset >> 3),
+        Some(Draft {
+            log: self,
+            offset,
             len,
-        }
-    }
-
-    /// Publishes a draft of a map that has an observer.
-    #[cold]
-    #[inline(never)]
-    #[expect(unsafe_code, reason = "room is written before it is published")]
-    fn publish_observed(&self, offset: u64, len: usize, word: u64) {
-        // SAFETY: reserved by this thread and not published yet.
-        unsafe { self.map.unpublished(offset, len) }.publish(word);
-    }
-
-    /// Empties a draft.
-    #[cold]
-    #[inline(never)]
-    #[expect(clippy::needless_pass_by_value, reason = "a draft is published once")]
-    #[expect(unsafe_code, reason = "room is written before it is published")]
-    pub fn abandon(&self, draft: Draft) {
-        let Draft { offset, len, .. } = draft;
-        // SAFETY: as in `publish_observed`.
-        let mut frame = unsafe { self.map.unpublished(offset, len) };
-        let Some((index, at)) = self.geometry.locate(offset) else {
-            unreachable!("a draft lies in the log")
-        };
-        let Some((seed, _)) = self.segments.seed(index) else {
-            unreachable!("a draft lies in a segment of the log")
-        };
-        let header = Header::pad(len);
-        if let Some(word) = header.long_word() {
-            frame.put(0, &word.to_le_bytes());
-        }
-        let word = header.word(seed, at / 8, frame.rest());
-        frame.publish(word);
-        self.segments.mark_dead(index, len as u64);
+            word,
+        })
     }
 
     /// Ends the segment of a reservation that crossed its end.

@@ -12,6 +12,8 @@
 //! Invariants: the index holds places of this slab only; the thread that takes an entry away, under the bucket's lock, frees its
 //! place, once. Every call takes a pin that began before the places it is given were found.
 
+#![expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
+
 use std::hash::{BuildHasher, RandomState};
 
 use rapidhash::v3::RapidSecrets;
@@ -86,7 +88,6 @@ impl Table {
 
     /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
     #[inline(always)]
-    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
     pub(super) fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
         if !is_place(place) {
             return None;
@@ -95,6 +96,14 @@ impl Table {
         // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
         // offered to be moved may have been freed before, but is in a block that no thread fills: the record is still there.
         Some(unsafe { self.slab.record(pin, place) })
+    }
+
+    /// Frees a place that the slab gave, and whose entry the caller has removed or replaced under its home's lock, or never made.
+    #[inline(always)]
+    pub(super) fn free(&self, pin: &Pin, place: Place) {
+        // SAFETY: one thread alone removes an entry, under the lock, or holds a place that has none: it alone frees the place,
+        // which no thread finds any more.
+        unsafe { self.slab.free(pin, place) };
     }
 
     /// The record at `place` if it is `key`'s.
@@ -156,7 +165,8 @@ impl Table {
             }
             locked.replace(slot, draft.place());
             slots.keep(draft);
-            slots.free(old);
+            // SAFETY: as in `free`.
+            unsafe { slots.free(old) };
         } else {
             let slot = locked.take_slot()?;
             if !accounts(None, &slots, &draft) {
@@ -190,7 +200,8 @@ impl Table {
             return None;
         }
         locked.remove(slot);
-        slots.free(place);
+        // SAFETY: as in `free`.
+        unsafe { slots.free(place) };
         Some(true)
     }
 
@@ -210,7 +221,7 @@ impl Table {
             (None, None) => {}
         }
         if let Some(present) = found {
-            self.slab.free(pin, present.place);
+            self.free(pin, present.place);
         }
     }
 
@@ -341,7 +352,7 @@ impl Table {
     /// `Full`, and all stay.
     pub(super) fn clear(&self, forget: impl FnOnce()) -> Result<()> {
         let blank = Blank::new()?;
-        let mut free = |place| self.slab.free(&self.pin(), place);
+        let mut free = |place| self.free(&self.pin(), place);
         self.index.clear(blank, Some(&mut free));
         forget();
         Ok(())
@@ -381,7 +392,7 @@ impl Table {
                 moved.see();
             }
             locked.replace(slot, moved);
-            self.slab.free(pin, place);
+            self.free(pin, place);
         }
         Ok(())
     }

@@ -91,9 +91,13 @@ impl FastPath<'_> {
     }
 
     /// As [`Slab::free`], once an update.
+    ///
+    /// # Safety
+    /// - as for [`Slab::free`].
     #[inline(always)]
-    pub fn free(&mut self, place: Place) {
-        let freed = self.slab.to_limbo(self.own.state(), place);
+    pub unsafe fn free(&mut self, place: Place) {
+        // SAFETY: the caller's place, by the contract.
+        let freed = unsafe { self.slab.to_limbo(self.own.state(), place) };
         self.slab.live.add(self.pin, -freed);
     }
 }

@@ -31,12 +31,15 @@ const WAITING: u64 = 4 << 20;
 const AHEAD: usize = 8;
 
 impl Slab {
-    /// Frees the slot at `place`; it is reused once its grace period has elapsed. The caller has made sure that no thread can
-    /// find it any more, and that no other thread frees it.
+    /// Frees the slot at `place`; it is reused once its grace period has elapsed.
+    ///
+    /// # Safety
+    /// - `put` or a draft of this slab gave the place, and it is freed once: no thread that pins from now on can find it.
     #[inline(always)]
-    pub fn free(&self, pin: &Pin, place: Place) {
+    pub unsafe fn free(&self, pin: &Pin, place: Place) {
         let mut cache = self.caches.lock(pin);
-        let freed = self.to_limbo(&mut cache, place);
+        // SAFETY: the caller's place, by the contract.
+        let freed = unsafe { self.to_limbo(&mut cache, place) };
         self.live.add(pin, -freed);
         if is_full(&cache.retired) {
             self.reclaim_elapsed(&mut cache);
@@ -46,13 +49,16 @@ impl Slab {
     }
 
     /// Puts a freed place on the retire list; returns the bytes of its slot. If the list has no memory, the slot is leaked.
+    ///
+    /// # Safety
+    /// - as for [`Slab::free`].
     #[inline(always)]
-    pub(super) fn to_limbo(&self, cache: &mut State, place: Place) -> i64 {
+    pub(super) unsafe fn to_limbo(&self, cache: &mut State, place: Place) -> i64 {
         let class = self.class(block_of(place));
         let size = TABLE[class].size;
         let mut bytes = u64::from(size);
         if class == OUT_OF_LINE {
-            // SAFETY: a slot of that class which is in use.
+            // SAFETY: a slot of that class which is in use, by the contract.
             bytes += unsafe { record::out_of_line_bytes(self.at(place)) } as u64;
         }
         if cache.retired.reserve(BATCH) {

@@ -267,7 +267,7 @@ impl Over for Unreadable {
         let (from, to) = self.range;
         let end = to.min(self.memory.size()?);
         if from < end {
-            map.zero(from, end - from);
+            self.memory.discard(from, end - from)?;
             map.note_unreadable(from, end - from);
         }
         Ok(map)

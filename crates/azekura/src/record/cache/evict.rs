@@ -340,7 +340,7 @@ impl CacheDb {
         locked.remove(slot);
         self.held.take(charge_of(record));
         drop(locked);
-        self.table.slab.free(pin, place);
+        self.table.free(pin, place);
         // It can be read as long as the pin lives.
         self.tell(record);
     }

@@ -178,7 +178,7 @@ impl CacheDb {
         let bytes = charge(key.len(), value.len(), expires.is_some());
         let stored = self.store(&pin, key, hash, place, bytes);
         if stored.is_err() {
-            self.table.slab.free(&pin, place);
+            self.table.free(&pin, place);
         }
         self.count_timed(expires);
         self.keep_within_limit(&pin);
@@ -338,7 +338,7 @@ impl CacheDb {
         self.check(key, value, expires.is_some())?;
         let place = self.table.slab.put(pin, key, value, expires)?;
         if !is_present && let Err(error) = self.policy.admit(pin, hash) {
-            self.table.slab.free(pin, place);
+            self.table.free(pin, place);
             return Err(error);
         }
         let bytes = charge(key.len(), value.len(), expires.is_some());
@@ -389,7 +389,7 @@ impl CacheDb {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for (place, _) in places.into_iter().flatten() {
-                        self.table.slab.free(&pin, place);
+                        self.table.free(&pin, place);
                     }
                     return Err(error);
                 }

@@ -252,10 +252,10 @@ impl Core {
                 .log
                 .superseded_by_key(pin, layout::RECORD, &sought, key)
             else {
-                self.log.abandon(draft);
+                draft.abandon();
                 return None;
             };
-            let appended = self.log.publish(draft);
+            let appended = draft.publish();
             self.commit(pin, &locked, slot, (kind, appended), Some(superseded));
             return Some(true);
         }
@@ -265,7 +265,7 @@ impl Core {
                 locked.remove(slot);
                 return None;
             };
-            let appended = self.log.publish(draft);
+            let appended = draft.publish();
             self.commit(pin, &locked, slot, (layout::INSERT, appended), None);
         }
         Some(false)

@@ -84,7 +84,7 @@ impl TinyDb {
         let place = self.table.slab.put(&pin, key, value, None)?;
         let stored = self.store(&pin, key, hash, place);
         if stored.is_err() {
-            self.table.slab.free(&pin, place);
+            self.table.free(&pin, place);
         }
         stored
     }
@@ -237,7 +237,7 @@ impl TinyDb {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for place in places.into_iter().flatten() {
-                        self.table.slab.free(&pin, place);
+                        self.table.free(&pin, place);
                     }
                     return Err(error);
                 }
