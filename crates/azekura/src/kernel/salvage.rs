@@ -70,10 +70,7 @@ impl<'l> SegmentScan<'l> {
             .is_some_and(|frame| frame.header.kind == FrameKind::END);
         self.at = if is_end { self.room } else { at + len };
         self.is_in_hole = frame.is_none();
-        let position = LogPosition {
-            sequence: self.segment.sequence,
-            offset: at as u32,
-        };
+        let position = LogPosition::new(self.segment.sequence, at as u32);
         Some((position, address, frame))
     }
 

@@ -70,6 +70,11 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
+    /// The position at this offset of the segment of this sequence.
+    pub fn new(sequence: u64, offset: u32) -> Self {
+        Self { sequence, offset }
+    }
+
     /// After everything in the segment of this sequence, and before everything in later ones.
     pub fn past(sequence: u64) -> Self {
         // Offset 0 is no frame's place: the segment's header is there.
@@ -309,10 +314,7 @@ impl Mark {
     pub fn verify(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let body = take.0.get(..16)?;
-        let durable = LogPosition {
-            sequence: take.u64()?,
-            offset: take.u32()?,
-        };
+        let durable = LogPosition::new(take.u64()?, take.u32()?);
         let sync_failed = take.u32()?;
         (crc(MARK_SEED, body) == take.u32()? && sync_failed <= 1).then_some(Self {
             durable,
@@ -375,10 +377,7 @@ mod tests {
         let far = encode_link(SEGMENTS_MAX, 9, 7);
         assert_eq!(decode_link(far, 9, 6, header(7)), Link::Damaged);
         let mark = Mark {
-            durable: LogPosition {
-                sequence: 5,
-                offset: 640,
-            },
+            durable: LogPosition::new(5, 640),
             sync_failed: true,
         };
         for bit in 0..8 * MARK_SIZE {

@@ -108,10 +108,7 @@ impl Manifest {
         let (epoch, boot_id) = (take.u32()?, take.id()?);
         let (segment, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
         let start = End::of(segment, sequence, (offset != 0).then_some(offset));
-        let durable = LogPosition {
-            sequence: take.u64()?,
-            offset: take.u32()?,
-        };
+        let durable = LogPosition::new(take.u64()?, take.u32()?);
         let crc = take.u32()?;
         let root = Extent {
             offset: take.u64()?,

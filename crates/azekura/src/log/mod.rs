@@ -718,7 +718,7 @@ impl Log {
         let (index, offset) = self.geometry.locate(address.offset())?;
         let (_, _, offset) = self.segments.place(index, offset)?;
         let sequence = self.segments.sequence_of(self.segments.first_of(index))?;
-        Some(LogPosition { sequence, offset })
+        Some(LogPosition::new(sequence, offset))
     }
 
     /// Segments in use whose header on storage is not what is known of them.

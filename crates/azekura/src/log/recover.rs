@@ -210,10 +210,7 @@ impl Log {
                     (at, blank && is_there)
                 }
             };
-            let known = LogPosition {
-                sequence,
-                offset: at,
-            } < trust.durable;
+            let known = LogPosition::new(sequence, at) < trust.durable;
             let trusted = trust.trusted && !trust.closed;
             let known = known
                 || !(trusted || blank || trust.closed || trust.live)
@@ -335,7 +332,7 @@ impl Log {
         (room, epoch, is_synced): (u32, u32, bool),
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<Option<(u32, bool)>> {
-        let position = |offset| LogPosition { sequence, offset };
+        let position = |offset| LogPosition::new(sequence, offset);
         let lost = |until: u32, stood| Lost {
             what: "no frame where one must stand",
             offset: self.geometry.offset_of(index) + u64::from(at),
@@ -417,10 +414,7 @@ impl Log {
             offset: self.geometry.offset_of(index) + u64::from(at),
             len: 8,
             place: (index, at),
-            from: LogPosition {
-                sequence,
-                offset: self.geometry.segment_size() as u32,
-            },
+            from: LogPosition::new(sequence, self.geometry.segment_size() as u32),
             stood,
         }
     }

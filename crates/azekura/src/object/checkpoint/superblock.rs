@@ -222,12 +222,7 @@ fn take_doubt(take: &mut Take<'_>, journal_size: u64) -> Option<Doubted> {
     if take.0.is_empty() {
         return Some((None, Vec::new()));
     }
-    let mut at = || {
-        Some(LogPosition {
-            sequence: take.u64()?,
-            offset: take.u32()?,
-        })
-    };
+    let mut at = || Some(LogPosition::new(take.u64()?, take.u32()?));
     let doubt = (at()?, at()?);
     let (mut lost, mut end) = (Vec::new(), 0);
     while !take.0.is_empty() {

@@ -116,10 +116,7 @@ impl Core {
             let (Stop::NoFrame { at, blank, reason }, Went::Through) = (stop, &went) else {
                 return Ok(went);
             };
-            let position = LogPosition {
-                sequence,
-                offset: at,
-            };
+            let position = LogPosition::new(sequence, at);
             let is_last = self.log.link(index, sequence) == Link::None;
             if blank && is_last && position >= durable {
                 return Ok(went);

@@ -174,10 +174,7 @@ impl Checked<'_> {
                 return Ok(());
             };
             let offset = self.log.geometry().offset_of(index) + u64::from(at);
-            let position = LogPosition {
-                sequence,
-                offset: at,
-            };
+            let position = LogPosition::new(sequence, at);
             if blank && (index == open || self.log.link(index, sequence) == Link::None) {
                 return Ok(());
             }

@@ -329,10 +329,7 @@ mod tests {
             epoch: 6,
             boot_id: [7; 16],
             start: at(9, 72),
-            durable: LogPosition {
-                sequence: 11,
-                offset: 12,
-            },
+            durable: LogPosition::new(11, 12),
             root: Some(Extent {
                 offset: 13,
                 len: 14,

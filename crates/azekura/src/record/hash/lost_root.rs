@@ -252,10 +252,7 @@ impl History {
         for (at, segment) in self.segments.iter().enumerate() {
             let sequence = segment.sequence;
             if at == self.consecutive.start && !self.consecutive.is_empty() {
-                let begins = LogPosition {
-                    sequence,
-                    offset: 0,
-                };
+                let begins = LogPosition::new(sequence, 0);
                 unknown_before = (sequence != FIRST_SEQUENCE).then_some(begins);
             }
             let is_start = sequence == last.start.sequence();

@@ -320,10 +320,7 @@ impl Replay {
         match &lost.stood {
             Stood::Nothing => self.damage.push(damage),
             Stood::Unknown(until) => {
-                let before = until.unwrap_or(LogPosition {
-                    sequence: u64::MAX,
-                    offset: u32::MAX,
-                });
+                let before = until.unwrap_or(LogPosition::new(u64::MAX, u32::MAX));
                 self.doubt_before(before);
                 damage.affects = Affects::Before {
                     until: until.map_or_else(String::new, |until| until.to_string()),

@@ -296,10 +296,7 @@ fn is_blank(storage: &dyn Storage, at: u64) -> bool {
 
 /// The positions in the segment of that number.
 pub(super) fn all_of(sequence: u64) -> Range<LogPosition> {
-    let first = LogPosition {
-        sequence,
-        offset: 0,
-    };
+    let first = LogPosition::new(sequence, 0);
     first..LogPosition::past(sequence)
 }
 
@@ -316,10 +313,7 @@ pub(super) fn salvage(
     report: &mut RepairReport,
     visit: &mut VisitSalvaged<'_>,
 ) {
-    let position_of = |at: u64| LogPosition {
-        sequence: segment.sequence,
-        offset: at as u32,
-    };
+    let position_of = |at: u64| LogPosition::new(segment.sequence, at as u32);
     let mut show = |at: u64, frame: &Frame<'_>, standing, report: &mut RepairReport| {
         let (position, address) = (position_of(at), log.address(segment.index, at as u32));
         if layout::is_known(frame.header.kind) {

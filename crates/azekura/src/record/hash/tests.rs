@@ -446,10 +446,9 @@ fn a_segment_that_a_follower_came_to_while_it_was_cleaned_is_kept() {
     put(1);
     db.checkpoint().unwrap();
     let chosen = db.core.emptiest(|_| true).expect("a segment to clean");
-    let mut follower = db.log().follow(Some(LogPosition {
-        sequence: chosen.sequence,
-        offset: FIRST_FRAME,
-    }));
+    let mut follower = db
+        .log()
+        .follow(Some(LogPosition::new(chosen.sequence, FIRST_FRAME)));
     let follower = follower.as_mut().unwrap();
     assert!(chosen.sequence >= from.sequence);
     db.core.clean(chosen).unwrap();
