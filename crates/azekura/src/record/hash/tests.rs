@@ -103,6 +103,7 @@ fn a_checkpoint_made_in_parts_may_be_cut_anywhere() {
         }
     };
     fill(0..400, 0);
+    db.set_mark(b"applied to 7").unwrap();
     db.checkpoint().unwrap();
     fill(100..500, 1);
     for i in 0..50 {
@@ -117,6 +118,7 @@ fn a_checkpoint_made_in_parts_may_be_cut_anywhere() {
         let storage = disk.directory().open(name, Access::Write).unwrap();
         let db = HashDb::open_on(storage, &small().opening).expect(what);
         assert_eq!(db.count(), 450, "{what}");
+        assert_eq!(db.mark().as_deref(), Some(&b"applied to 7"[..]), "{what}");
         let report = db.check(&mut |_, _| ()).unwrap();
         assert_eq!(report.damage, Vec::<String>::new(), "{what}");
         for i in 0..500 {
