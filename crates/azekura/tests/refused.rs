@@ -595,11 +595,9 @@ fn a_range_is_removed_whole_or_its_store_is_poisoned() {
     const COUNT: u64 = 600;
     let mut poisoned = 0;
     for n in 1..8 {
-        let options = object::Options {
-            capacity: 16 << 20,
-            background: false,
-            ..object::Options::default()
-        };
+        let options = object::CreateOptions::new()
+            .capacity(16 << 20)
+            .background(false);
         let memory = Memory::from_bytes(&vec![0; 16 << 20], 16 << 20).expect("memory");
         let store = Store::create_on(memory, None, &options, &mut |_, _| ()).expect("a store");
         for id in 0..COUNT {

@@ -209,7 +209,7 @@ fn a_position_past_a_full_segment_is_retained_over_a_recovery() {
         bytes_max: u64::MAX,
     });
     let killed = Memory::from_bytes(&memory.to_vec(), CAPACITY).expect("memory");
-    let db = HashDb::open_on(killed, &options(retention, false)).expect("it opens");
+    let db = HashDb::open_on(killed, &options(retention, false).opening).expect("it opens");
     for version in 2..6 {
         put_all(&db, version);
         db.checkpoint().expect("a checkpoint");

@@ -124,7 +124,7 @@ impl Draft<'_> {
         unsafe { self.log.map.unpublished(self.offset, self.len) }
     }
 
-    /// Makes it say nothing.
+    /// Makes it an empty frame.
     #[cold]
     #[inline(never)]
     pub fn abandon(self) {

@@ -166,7 +166,7 @@ impl Engine for Hash {
 
     fn promise(&self) -> Promise {
         Promise {
-            durable: self.0.durability == Durability::Power,
+            durable: self.0.opening.durability == Durability::Power,
             one_history: true,
             // Of what is compressed, a shorter value may be the longer one.
             replaces: self.0.compression == Compression::None,
@@ -175,13 +175,13 @@ impl Engine for Hash {
 
     fn is_ample(&self, shape: &Shape) -> bool {
         let segment_size = match self.0.segment_size {
-            0 => (self.0.capacity / 512).max(4096),
+            0 => (self.0.opening.capacity / 512).max(4096),
             size => size,
         };
         let first = u64::from(shape.keys) * (shape.first_max as u64 + 32);
         let changed = u64::from(shape.keys.min(shape.puts_max())) * (shape.len_max as u64 + 32);
         let most = HASH_OVERHEAD * segment_size + HASH_SPACE * (first + changed);
-        self.1.is_none() && most <= self.0.capacity
+        self.1.is_none() && most <= self.0.opening.capacity
     }
 }
 
@@ -472,7 +472,7 @@ fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
     let ran = storms(75, 10, |random| {
         let mut engine = Hash::draw_roomy(random);
-        engine.0.durability = Durability::Power;
+        engine.0.opening.durability = Durability::Power;
         engine.0.segment_size = *random.choose(&[4096, 4096, 64 << 10]);
         // The longer values open segments while others sync.
         let (len_max, changes) = *random.choose(&[(40, 5), (40, 5), (2000, 30)]);
@@ -524,7 +524,7 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
     let ran = storms(300, 1, |random| {
         let mut engine = Hash::draw_roomy(random);
         engine.0.segment_size = 4096;
-        engine.0.space_ratio = 1.1;
+        engine.0.opening.space_ratio = 1.1;
         engine.0.compression = Compression::None;
         let shape = Shape {
             keys: *random.choose(&[6, 12, 60]),
@@ -615,7 +615,7 @@ fn full_hash(random: &mut Random) -> Hash {
     let least = HashDb::least_capacity(segment_size);
     let mut engine = Hash::draw(random);
     engine.0.segment_size = segment_size;
-    engine.0.capacity = least + segment_size * *random.choose(&[0, 0, 1, 7, 40]);
+    engine.0.opening.capacity = least + segment_size * *random.choose(&[0, 0, 1, 7, 40]);
     engine.1 = None;
     engine
 }

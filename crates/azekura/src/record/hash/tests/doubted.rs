@@ -155,7 +155,7 @@ fn a_file_that_damage_keeps_from_being_written_states_no_mark() {
     let at = at.unwrap();
     bytes[at - 8..at + mark.len()].fill(0x5a);
     let (storage, _) = opened(&bytes);
-    let damaged = HashDb::open_on(storage, &small()).unwrap();
+    let damaged = HashDb::open_on(storage, &small().opening).unwrap();
     assert!(damaged.log().is_refused());
     assert_eq!(damaged.mark(), None);
 }
