@@ -67,6 +67,7 @@ pub mod epoch;
 pub mod error;
 #[doc(hidden)]
 pub mod explore;
+#[doc(hidden)]
 pub mod format;
 #[doc(hidden)]
 pub mod index;

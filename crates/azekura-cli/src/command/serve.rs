@@ -175,7 +175,7 @@ fn reload(server: &Server, path: Option<&Path>, stated: &RawConfig) {
                 [] => "nothing".to_owned(),
                 names => names.join(", "),
             };
-            tracing::info!("took over {}", words(&taken_over));
+            tracing::info!("reloaded {}", words(&taken_over));
             if !needs_restart.is_empty() {
                 tracing::warn!(
                     "unchanged until a restart: {}; the server continues with what it was started with",
@@ -183,7 +183,7 @@ fn reload(server: &Server, path: Option<&Path>, stated: &RawConfig) {
                 );
             }
         }
-        Err(error) => tracing::error!("nothing was taken over: {error}"),
+        Err(error) => tracing::error!("reload failed, nothing changed: {error}"),
     }
 }
 

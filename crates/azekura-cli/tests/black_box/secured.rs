@@ -205,7 +205,7 @@ fn a_hangup_reports_passwords_and_a_certificate_only_if_they_changed() {
     let mut reload = || {
         server.signal("HUP");
         let mut line = String::new();
-        while !line.contains("took over") {
+        while !line.contains("reloaded") {
             line.clear();
             let len = messages.read_line(&mut line).expect("a line");
             assert!(len > 0, "it ended");
@@ -213,14 +213,14 @@ fn a_hangup_reports_passwords_and_a_certificate_only_if_they_changed() {
         line.trim().to_owned()
     };
     let line = reload();
-    assert!(line.ends_with("took over nothing"), "{line}");
+    assert!(line.ends_with("reloaded nothing"), "{line}");
     place.write_secret("users", "anna:Uji\n");
     let line = reload();
-    assert!(line.ends_with("took over passwords"), "{line}");
+    assert!(line.ends_with("reloaded passwords"), "{line}");
     copy("authority.pem", "chain");
     copy("authority-key.pem", "key");
     let line = reload();
-    assert!(line.ends_with("took over certificate"), "{line}");
+    assert!(line.ends_with("reloaded certificate"), "{line}");
     let line = reload();
-    assert!(line.ends_with("took over nothing"), "{line}");
+    assert!(line.ends_with("reloaded nothing"), "{line}");
 }

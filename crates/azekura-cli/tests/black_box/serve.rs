@@ -318,22 +318,22 @@ fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
     };
     let line = reload("connections-max = \"many\"\n", &mut messages);
     assert!(
-        line.contains("nothing was taken over") && line.contains("line 1"),
+        line.contains("reload failed, nothing changed") && line.contains("line 1"),
         "{line}"
     );
     server.ask(&place, &["set", "a", "b"]).ok();
     let limits = "connections-max = 1\noperator-connections = 0\n";
     let line = reload(limits, &mut messages);
     assert!(
-        line.contains("took over connections-max, connections-per-address, operator-connections"),
+        line.contains("reloaded connections-max, connections-per-address, operator-connections"),
         "{line}"
     );
-    // What it cannot take over it names.
+    // What it cannot reload it names.
     let line = reload(
         &format!("{limits}threads = 7\ncapacity = \"1GiB\"\nflush = false\n"),
         &mut messages,
     );
-    assert!(line.contains("took over nothing"), "{line}");
+    assert!(line.contains("reloaded nothing"), "{line}");
     let mut line = String::new();
     messages.read_line(&mut line).expect("a line");
     assert!(

@@ -139,7 +139,7 @@ fn events_are_lines_of_json_if_asked_for() {
     );
     let refused = said
         .iter()
-        .find(|line| line.starts_with("error: nothing was taken over: "));
+        .find(|line| line.starts_with("error: reload failed, nothing changed: "));
     assert!(
         refused.is_some_and(|line| line.contains("line 2") && line.contains("slow-ms")),
         "{said:?}"

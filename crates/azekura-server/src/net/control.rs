@@ -245,10 +245,10 @@ impl Control {
     }
 
     /// Counts a refused connection, and logs the first, the second, the fourth and so on.
-    pub(super) fn refuse(&self, why: &'static str) {
+    pub(super) fn refuse(&self, reason: &'static str) {
         let count = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
-            tracing::warn!(why, count, "connection refused");
+            tracing::warn!(reason, count, "connection refused");
         }
     }
 

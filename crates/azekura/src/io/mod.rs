@@ -37,6 +37,7 @@ pub mod flight;
 #[doc(hidden)]
 pub mod front;
 pub mod memory;
+#[doc(hidden)]
 pub mod mmap;
 #[doc(hidden)]
 pub mod over;

@@ -16,6 +16,7 @@
 //!   load:  file -> verify all -> engine must be empty -> put_many ... -> done, or emptied again
 //! ```
 
+#[doc(hidden)]
 pub mod layout;
 mod load;
 mod save;
