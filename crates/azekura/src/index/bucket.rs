@@ -13,6 +13,7 @@ use parking_lot_core::{
 };
 
 use super::hash::{ADDRESS_BITS, TAG_BITS};
+use super::{Place, place_of};
 use crate::explore;
 
 /// Entries of a bucket.
@@ -355,6 +356,26 @@ impl Bucket {
 }
 
 const _: () = assert!(TAG_BITS + ADDRESS_BITS == 64);
+
+/// A slot of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'i>(pub(super) &'i AtomicU64);
+
+impl Slot<'_> {
+    /// The address in it. Of a slot that is free or only claimed, an address that no record has.
+    #[inline(always)]
+    pub fn place(self) -> Place {
+        explore::yield_point();
+        place_of(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub(super) fn store(self, entry: u64) {
+        explore::yield_point();
+        // Release: the record it points to was published before.
+        self.0.store(entry, Ordering::Release);
+    }
+}
 
 #[cfg(test)]
 mod tests {

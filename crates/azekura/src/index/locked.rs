@@ -4,15 +4,14 @@
 //! chunk has a successor meanwhile. It does not know how a chunk grows, nor what is at an address.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::bucket::EMPTY;
+use super::bucket::{EMPTY, Slot};
 use super::hash::Hash;
 use super::shape::Run;
-use super::{Index, NOT_LOADED, Place, entry, place_of};
+use super::{Index, NOT_LOADED, Place, entry};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::explore;
 use crate::room;
 
 impl Index {
@@ -148,26 +147,6 @@ impl Index {
             in_order.extend(locked.into_iter().flatten());
             return Ok(in_order);
         }
-    }
-}
-
-/// A slot of a bucket.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot<'i>(pub(super) &'i AtomicU64);
-
-impl Slot<'_> {
-    /// The address in it. Of a slot that is free or only claimed, an address that no record has.
-    #[inline(always)]
-    pub fn place(self) -> Place {
-        explore::yield_point();
-        place_of(self.0.load(Ordering::Acquire))
-    }
-
-    #[inline(always)]
-    fn store(self, entry: u64) {
-        explore::yield_point();
-        // Release: the record it points to was published before.
-        self.0.store(entry, Ordering::Release);
     }
 }
 

@@ -45,9 +45,10 @@ use crate::error::Result;
 use crate::explore::{self, Mutex};
 use crate::room;
 use arena::Arena;
+pub use bucket::Slot;
 use bucket::{EMPTY, RESERVED, SLOTS};
 use hash::{ADDRESS_BITS, Hash, PARTITION_BITS, PARTITIONS};
-pub use locked::{Home, Locked, LockedHome, Prefetched, Slot};
+pub use locked::{Home, Locked, LockedHome, Prefetched};
 use shape::{Chunk, SPARE};
 
 /// The address of a record, in the caller's numbering: 40 bits, not zero and not all ones.

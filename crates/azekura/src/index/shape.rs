@@ -11,9 +11,9 @@
 use std::sync::atomic::Ordering;
 
 use super::arena::Arena;
-use super::bucket::{Bucket, EMPTY, RESERVED, SLOTS};
+use super::bucket::{Bucket, EMPTY, RESERVED, SLOTS, Slot};
 use super::hash::{ADDRESS_BITS, Hash, KNOWN_BITS, TAG_BITS};
-use super::{Place, Slot, place_of};
+use super::{Place, place_of};
 use crate::error::Result;
 use crate::explore;
 

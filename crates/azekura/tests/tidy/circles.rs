@@ -16,13 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::text::{split, without_tests};
 
-/// Pairs of files (below `crates/`) that are joined within a circle today: the first depends on the second. Each is a
-/// known fault; the list only shrinks, and a pair that is no longer within a circle has to leave it.
-const KNOWN: &str = "
-azekura/src/index/locked.rs -> azekura/src/index/shape.rs
-azekura/src/index/shape.rs -> azekura/src/index/locked.rs
-";
-
 /// Imports that a name is followed through.
 const STEPS_MAX: usize = 8;
 
@@ -50,16 +43,8 @@ struct File {
 /// The files of one crate, by module.
 type Crate = BTreeMap<Vec<String>, File>;
 
-/// What is wrong with `files`, pairs of path and text: circles that are not known, and known ones that are no more.
+/// The circles among `files`, pairs of path and text: each pair of files that is joined within one.
 pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<String> {
-    let known: Vec<(&str, &str)> = KNOWN
-        .lines()
-        .filter_map(|line| line.split_once(" -> "))
-        .collect();
-    compare(files, &known)
-}
-
-fn compare(files: &[(&str, &str)], known: &[(&str, &str)]) -> Vec<String> {
     let mut joined: BTreeMap<(String, String), String> = BTreeMap::new();
     for of in crates(files).values() {
         let arrows = arrows(of);
@@ -70,24 +55,10 @@ fn compare(files: &[(&str, &str)], known: &[(&str, &str)]) -> Vec<String> {
             }
         }
     }
-    let short = |path: &str| path.trim_start_matches("crates/").to_owned();
-    let is_known =
-        |from: &str, to: &str| known.contains(&(short(from).as_str(), short(to).as_str()));
-    let fresh = joined.iter().filter(|((from, to), _)| !is_known(from, to));
-    let mut findings: Vec<String> = fresh
-        .map(|((from, to), name)| {
-            format!("{from}:1: uses `{name}` of {to}, which depends on {from} in turn")
-        })
-        .collect();
-    for (from, to) in known {
-        let pair = (format!("crates/{from}"), format!("crates/{to}"));
-        if !joined.contains_key(&pair) {
-            findings.push(format!(
-                "crates/{from}:1: is no longer in a circle with {to}: remove the pair from tests/tidy/circles.rs"
-            ));
-        }
-    }
-    findings
+    let found = joined.iter().map(|((from, to), name)| {
+        format!("{from}:1: uses `{name}` of {to}, which depends on {from} in turn")
+    });
+    found.collect()
 }
 
 /// Source files that no module declares: the compiler never sees them.
@@ -388,7 +359,7 @@ mod tests {
             .map(|(path, text)| (format!("crates/a/src/{path}"), *text))
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
-        compare(&files, &[]).len()
+        circles(&files).len()
     }
 
     const ROOT: (&str, &str) = ("lib.rs", "mod a;\nmod b;\npub use b::B;\n");
@@ -450,17 +421,5 @@ mod tests {
         let a = "pub struct A;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nuse crate::b::B;";
         let tests = ("a/tests.rs", "use crate::b::B;\npub fn t() {}");
         assert_eq!(found(&[ROOT, ("a.rs", a), b, tests]), 0);
-    }
-
-    #[test]
-    fn a_known_circle_passes_until_it_is_broken() {
-        let a = ("crates/a/src/a.rs", "use crate::b::B; pub struct A;");
-        let circle = ("crates/a/src/b.rs", "use crate::a::A; pub struct B;");
-        let broken = ("crates/a/src/b.rs", "pub struct B;");
-        let root = ("crates/a/src/lib.rs", "mod a; mod b;");
-        let known = [("a/src/a.rs", "a/src/b.rs"), ("a/src/b.rs", "a/src/a.rs")];
-        assert_eq!(compare(&[root, a, circle], &known).len(), 0);
-        assert_eq!(compare(&[root, a, circle], &known[..1]).len(), 1);
-        assert_eq!(compare(&[root, a, broken], &known).len(), 2);
     }
 }
