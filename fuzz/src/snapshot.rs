@@ -33,10 +33,7 @@ fn sound() -> &'static Image {
             image.now.insert(key, Some(value));
         }
         let disk = SimDisk::new(1);
-        let options = Options {
-            block_size: 256,
-            ..Options::default()
-        };
+        let options = Options::new().block_size(256);
         let (directory, name) = (disk.directory(), Path::new("a"));
         let proceed = &mut |_, _| ControlFlow::Continue(());
         save_to(&db, &directory, name, &options, proceed).expect("a snapshot");

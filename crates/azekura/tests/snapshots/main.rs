@@ -39,10 +39,7 @@ fn proceed(_: u64, _: u64) -> ControlFlow<()> {
 const NAME: &str = "a.snapshot";
 
 fn small_blocks() -> Options {
-    Options {
-        block_size: 512,
-        ..Options::default()
-    }
+    Options::new().block_size(512)
 }
 
 fn contents(reader: &dyn Reader) -> State {
@@ -89,10 +86,7 @@ fn save_on(disk: &SimDisk, source: &dyn Reader) -> Result<Option<Saved>> {
 
 fn save_on_with(disk: &SimDisk, source: &dyn Reader, block_size: usize) -> Result<Option<Saved>> {
     let (directory, name) = (disk.directory(), Path::new(NAME));
-    let options = Options {
-        block_size,
-        ..Options::default()
-    };
+    let options = Options::new().block_size(block_size);
     save_to(source, &directory, name, &options, &mut proceed)
 }
 
@@ -325,10 +319,7 @@ fn a_snapshot_in_another_order_is_refused() {
 
 #[test]
 fn times_to_live_go_on_while_nobody_has_the_records() {
-    let at = |now_ms: fn() -> u64| Options {
-        now_ms,
-        block_size: 64,
-    };
+    let at = |now_ms: fn() -> u64| Options::new().now_ms(now_ms).block_size(64);
     let disk = SimDisk::new(1);
     let db = Timed(ModelDb::new());
     for (key, ms) in [

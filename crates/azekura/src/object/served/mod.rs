@@ -49,6 +49,7 @@ pub use pending::Pending;
 
 /// How a store is served.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Puts and gets in flight at once, at least 1, at most what the means supports.
     pub depth: usize,
@@ -68,6 +69,8 @@ impl Default for Options {
         }
     }
 }
+
+setters! { Options { depth: usize, means: Means, queue: queue::Options } }
 
 /// Counts since the start, and the present state.
 #[derive(Clone, Debug)]

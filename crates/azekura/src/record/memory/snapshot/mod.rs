@@ -28,6 +28,7 @@ pub use save::{Progress, Saved, Saving, save, save_in_background, save_to};
 
 /// How a snapshot is written and read. The defaults are right but for tests.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Milliseconds since 1970: what times to live are kept by.
     pub now_ms: fn() -> u64,
@@ -44,6 +45,8 @@ impl Default for Options {
         }
     }
 }
+
+setters! { Options { now_ms: fn() -> u64, block_size: usize } }
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
