@@ -36,7 +36,7 @@ impl Cached for Moka {
         }
         Ok(())
     }
-    fn settle(&self) {
+    fn finish_pending(&self) {
         self.cache.run_pending_tasks();
     }
 }

@@ -1,7 +1,7 @@
-//! azekura beside its rivals: the same workloads through the rivals' own libraries.
+//! azekura compared with its rivals: the same workloads through the rivals' own libraries.
 //!
 //! `record` measures one rival, or, with `--against azekura`, both in turn; `table` runs a suite and
-//! prints measured ratios beside the required ones; `cache` compares hit ratios. Nothing depends on this program: it links
+//! prints measured ratios next to the required ones; `cache` compares hit ratios. Nothing depends on this program: it links
 //! other people's libraries, which are needed to build it and nothing else.
 //!
 //! ```text
@@ -31,17 +31,17 @@ use clap::{Args, Parser};
 use objects::ObjectArguments;
 use rivals::Rival;
 
-/// Measure azekura beside its rivals
+/// Measure azekura compared with its rivals
 #[derive(Parser)]
 #[command(name = "azekura-bench-compare", version)]
 enum Compare {
     /// Measure one rival, or compare two
     Record(Record),
-    /// Run a suite of workloads and print measured ratios beside the required ones
+    /// Run a suite of workloads and print measured ratios next to the required ones
     Table(Table),
     /// The hit ratios of caches over a trace of keys
     Cache(CachePlan),
-    /// Measure a store of large values, or several beside each other
+    /// Measure a store of large values, or several compared with each other
     Object(Box<ObjectArguments>),
 }
 
@@ -61,7 +61,7 @@ struct Record {
 
 #[derive(Args)]
 struct Table {
-    /// The workloads [default: those with the ratios required beside the rival]
+    /// The workloads [default: those with the ratios required against the rival]
     #[arg(long, value_enum)]
     suite: Option<Suite>,
     /// The rival

@@ -2,7 +2,7 @@
 //!
 //! Traces: `zipf`, some keys very often; `scan`, the same, with long runs of keys that never come again in between;
 //! `loop`, keys in turn, a quarter more than fit; or a file, one key a line. [`run`] drives any [`Cached`] store
-//! over it and, beside it, the exact LRU of the same capacity, which is the measure. Rates are of one thread, with
+//! over it and over the exact LRU of the same capacity, which is the measure. Rates are of one thread, with
 //! the trace made before. It knows no cache but that LRU.
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,7 @@ pub trait Cached {
     /// Puts `key` with a value of 8 bytes.
     fn put(&self, key: &[u8]) -> Result<()>;
     /// Returns when what was put is all accounted for, in caches that do so later.
-    fn settle(&self) {}
+    fn finish_pending(&self) {}
 }
 
 /// What is put under every key.
@@ -231,7 +231,7 @@ pub fn run(word: &str, cache: &impl Cached, keys: &Keys, capacity: u64) -> Resul
         }
         cache.put(key)
     })?;
-    cache.settle();
+    cache.finish_pending();
     Ok(phase(word, keys, capacity, hits, (cpu, start)))
 }
 

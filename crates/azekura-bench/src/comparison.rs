@@ -1,4 +1,4 @@
-//! Sides beside one another: their order, their ratios, and the table of them.
+//! Sides of a comparison: their order, their ratios, and the table of them.
 //!
 //! A side is an engine, a store or a server. The sides run in turn, and the order is reversed from one round to the next,
 //! so that drift of the machine affects all alike; a ratio is taken within a round, and the median over the rounds.

@@ -306,7 +306,7 @@ impl Keys {
 
     /// Replaces `numbers` by the next `count` of the stream, or by all that are left of it.
     ///
-    /// Many at a time, so that which stream it is is asked once for all of them.
+    /// Many at a time, so that the kind of stream is matched once for all of them.
     pub fn draw(&mut self, count: usize, numbers: &mut Vec<u64>) {
         let count = self.left.min(count as u64);
         self.left -= count;

@@ -69,7 +69,7 @@ enum Bench {
         #[command(flatten)]
         plan: OpenPlan,
     },
-    /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
+    /// The hit ratio of the cache over a trace of keys, and an exact LRU's
     Cache(CachePlan),
     /// Sets and gets over many connections to a server of memcached's protocol
     Memcache(Box<MemcacheArguments>),

@@ -32,7 +32,7 @@ use crate::unfinished;
 use crate::words::{between, fits, flags};
 
 /// Sets between two reports of the writer that is to be killed.
-const STRIDE: usize = 1 << 10;
+const BLOCK: usize = 1 << 10;
 /// Bytes of a value.
 const VALUE_LEN: usize = 8;
 
@@ -129,7 +129,7 @@ fn set_all<T: Target>(
     let (values, mut keys) = (Values::new(VALUE_LEN), plan.keys());
     let (mut key, mut numbers, mut sets) = (Key::EMPTY, Vec::new(), 0);
     loop {
-        keys.draw(STRIDE, &mut numbers);
+        keys.draw(BLOCK, &mut numbers);
         if numbers.is_empty() {
             return Ok(());
         }
@@ -265,7 +265,7 @@ fn verify<T: Target>(
     let (mut keys, mut numbers) = (plan.keys(), Vec::new());
     let (mut key, mut value, mut left) = (Key::EMPTY, Vec::new(), reported);
     while left > 0 {
-        keys.draw(left.min(STRIDE as u64) as usize, &mut numbers);
+        keys.draw(left.min(BLOCK as u64) as usize, &mut numbers);
         left -= numbers.len() as u64;
         for &number in &numbers {
             key.set(number);

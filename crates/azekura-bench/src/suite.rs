@@ -21,7 +21,7 @@ pub enum Suite {
     Asked,
     /// The same, with the ratios asked of `tiny`
     Tiny,
-    /// The same, with the ratios asked of `tiny` beside the concurrent maps of Rust
+    /// The same, with the ratios required of `tiny` against the concurrent maps of Rust
     Maps,
     /// The same, with the ratios asked of `baby`
     Baby,

@@ -23,7 +23,7 @@ use crate::threads::together;
 use crate::words::{fits, word};
 
 /// Operations between two reports of progress.
-const STRIDE: u64 = 1 << 14;
+const REPORT_EVERY: u64 = 1 << 14;
 /// Keys drawn and formatted before they are used: few enough to stay in the nearest cache, many enough that
 /// drawing them does not stand between two operations. It is timed, but the processor sees engine calls
 /// one after the other, as in a program that has its keys.
@@ -347,7 +347,7 @@ impl<T: Target> Worker<'_, T> {
                 self.tally.hit(key.bytes());
             }
             unreported += numbers.len() as u64;
-            if unreported >= STRIDE || numbers.len() < CHUNK {
+            if unreported >= REPORT_EVERY || numbers.len() < CHUNK {
                 self.bar.inc(unreported);
                 unreported = 0;
             }
@@ -393,7 +393,7 @@ impl<T: Target> Worker<'_, T> {
                 self.tally.latency.record(start.elapsed());
             }
             unreported += numbers.len() as u64;
-            if unreported >= STRIDE {
+            if unreported >= REPORT_EVERY {
                 self.bar.inc(unreported);
                 unreported = 0;
             }

@@ -33,7 +33,7 @@ use crate::rivals::Called as _;
 /// Changes between two syncs of the journal, by default.
 const INTERVAL: usize = 4096;
 /// An id that no workload has: its keys are text.
-const NOBODY: u128 = 0;
+const UNUSED: u128 = 0;
 
 /// Its file, counted; the parts it is split into count together.
 struct Counted {
@@ -194,7 +194,7 @@ pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
         handle
             .request()
             .wait_for_running()
-            .head(LumpId::new(NOBODY)),
+            .head(LumpId::new(UNUSED)),
         "open",
     )?;
     Ok(Box::new(Queued {
@@ -235,9 +235,9 @@ impl Objects for Queued {
     fn sync(&self) -> Result<()> {
         // There is no call for it but the wish of a change, which is granted after its answer: so the
         // next answer is waited for.
-        let nobody = LumpId::new(NOBODY);
-        wait(self.handle.request().journal_sync().delete(nobody), "sync")?;
-        wait(self.handle.request().head(nobody), "sync").map(drop)
+        let unused = LumpId::new(UNUSED);
+        wait(self.handle.request().journal_sync().delete(unused), "sync")?;
+        wait(self.handle.request().head(unused), "sync").map(drop)
     }
     fn counters(&self) -> Option<Counters> {
         Some(self.asked.counters())

@@ -1,4 +1,4 @@
-//! Stores of large values beside each other: the rivals of the object store, each behind a feature.
+//! Stores of large values compared: the rivals of the object store, each behind a feature.
 //!
 //! Each is called through its own library by the loop of `azekura_bench::object`, with the settings its
 //! authors recommend for values of 100 KiB to 10 MiB that do not compress; what is not default stands in its
@@ -200,13 +200,13 @@ mod tests {
                         assert!(phase.cost.file_bytes.is_some(), "{what}");
                         assert!(phase.object().unwrap().calls.is_some(), "{what}");
                     }
-                    let told = |phase: &Phase| {
+                    let counts = |phase: &Phase| {
                         let existence = phase.summary().unwrap().existence;
                         (existence.exists, existence.absents)
                     };
-                    assert!([(0, 0), (0, 40)].contains(&told(&found[0])), "{what}");
-                    assert!([(0, 0), (30, 0)].contains(&told(&found[1])), "{what}");
-                    assert!([(0, 0), (30, 0)].contains(&told(&found[3])), "{what}");
+                    assert!([(0, 0), (0, 40)].contains(&counts(&found[0])), "{what}");
+                    assert!([(0, 0), (30, 0)].contains(&counts(&found[1])), "{what}");
+                    assert!([(0, 0), (30, 0)].contains(&counts(&found[3])), "{what}");
                 }
             }
         }

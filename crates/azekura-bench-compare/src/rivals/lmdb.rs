@@ -43,7 +43,7 @@ impl Lmdb {
         flags.set(EnvFlags::NO_SYNC, !syncs);
         let mut options = EnvOpenOptions::new();
         options.map_size(map_size).max_readers(READERS);
-        // SAFETY: the folder is this run's own, so nobody else changes the mapped file; what the
+        // SAFETY: the folder is this run's own, so no other process changes the mapped file; what the
         // flags give up (loss of power) is what the plan asked to give up.
         let env = unsafe { options.flags(flags).open(path) };
         let env = env.or_failed("open")?;

@@ -171,7 +171,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A store with batches, beside the hash file.
+    /// A store with batches, in addition to the hash file.
     fn of<T: Target>(version: String) -> Self {
         Self {
             run: record::<T>,

@@ -155,7 +155,7 @@ impl<const CLASS: u8> Target for Tkrzw<CLASS> {
                 }
                 _ => 0,
             };
-            // SAFETY: it takes numbers only, and makes an object that nobody else has.
+            // SAFETY: it takes numbers only, and makes an object that no other code has.
             unsafe { tkrzw_make(c_int::from(CLASS), size) }
         };
         let dbm = NonNull::new(dbm).ok_or_else(|| failed("open", "tkrzw gives no reason"))?;

@@ -1,6 +1,6 @@
 //! The engines this crate measures, as [`Target`]s, and the word by which each is chosen.
 //!
-//! A file here says which of an engine's calls stand for the calls of a workload, and nothing else; `direct` does so
+//! A file here states which of an engine's calls stand for the calls of a workload, and nothing else; `direct` does so
 //! for all engines of azekura at once, the others for the rest.
 //! Rivals are not here: they need libraries that are not built by default.
 

@@ -1,7 +1,7 @@
 //! The engine that does nothing: what is left of a phase is the cost of the harness.
 //!
 //! It looks at every key, claims that every record is there, and shows no value. Its figures are to
-//! be read beside those of real engines: key formatting, the generator and the loop.
+//! be compared with those of real engines: key formatting, the generator and the loop.
 //!
 //! It can wait in each call for as long as a real engine takes: then the noise of the machine hits as large
 //! a part of its calls.

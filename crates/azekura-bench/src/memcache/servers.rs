@@ -1,4 +1,4 @@
-//! Servers to load beside each other: ours, memcached and Redis, each a process of its own on a free port.
+//! Servers to compare: ours, memcached and Redis, each a process of its own on a free port.
 //!
 //! A server is started where nothing is stored yet, and killed: what it kept is thrown away with its folder. It knows
 //! their command lines, and nothing of what they answer.

@@ -135,7 +135,7 @@ pub fn suite(plan: &SuitePlan) -> Result<()> {
     Ok(())
 }
 
-/// A comparison without pairs. What is required of ours, and what was published for Flare, is beside memcached.
+/// A comparison without pairs. What is required of ours, and what was published for Flare, is against memcached.
 fn compare_with(row: &Row<MemcachePlan>, rival: &Program) -> Comparison {
     if rival.name != "memcached" {
         return Comparison::new(&format!("{} over {}", row.name, rival.name), Vec::new());

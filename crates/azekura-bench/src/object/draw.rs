@@ -188,7 +188,7 @@ const fn first_word(id: u128) -> u64 {
 
 /// Fills `value` with what generation `generation` of the object `id` is.
 pub fn fill(id: u128, generation: u64, value: &mut [u8]) {
-    Making::new(id, generation, value.len() as u64).go_on(value);
+    Making::new(id, generation, value.len() as u64).resume(value);
 }
 
 /// A value that is made piece by piece. All pieces but the last have whole words of 8 bytes.
@@ -212,7 +212,7 @@ impl Making {
         }
     }
 
-    fn go_on(&mut self, piece: &mut [u8]) {
+    fn resume(&mut self, piece: &mut [u8]) {
         let mut state = self.state;
         let (words, rest) = piece.as_chunks_mut();
         for word in &mut *words {
@@ -241,7 +241,7 @@ impl std::io::Read for Making {
             len
         };
         if len > 0 {
-            self.go_on(&mut buf[..len]);
+            self.resume(&mut buf[..len]);
         }
         self.left -= len as u64;
         Ok(len)

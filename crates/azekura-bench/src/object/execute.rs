@@ -6,7 +6,7 @@
 //! seconds after the beginning, whether or not one of the threads is free, and its latency counts from when it
 //! was due: a store that stands still pays for all that was due meanwhile.
 //!
-//! An operation that fails is a result like others, and the run goes on; a value that is not what was put
+//! An operation that fails is a result like others, and the run continues; a value that is not what was put
 //! ends it. It does not sum up, and holds no results.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -197,9 +197,9 @@ mod tests {
 
     /// A store in memory, whose ids end in what goes wrong.
     #[derive(Default)]
-    struct Shelf(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
+    struct Table(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
 
-    impl Objects for Shelf {
+    impl Objects for Table {
         fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
             if let Some(barrier) = &self.1 {
                 barrier.wait();
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    fn run(store: &Shelf, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
+    fn run(store: &Table, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         let keep = &mut |outcome| {
             outcomes.push(outcome);
@@ -265,7 +265,7 @@ mod tests {
             Operation::Get { key: key() },
             put("!"),
         ];
-        let found = run(&Shelf::default(), operations, &LOAD).unwrap();
+        let found = run(&Table::default(), operations, &LOAD).unwrap();
         let exists: Vec<_> = found.iter().map(|outcome| outcome.exists).collect();
         let expected = [
             Some(false),
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn a_value_that_is_not_what_was_put_ends_the_run() {
         let operations = || vec![put("~"), Operation::Get { key: "~".into() }];
-        let error = run(&Shelf::default(), operations(), &LOAD).unwrap_err();
+        let error = run(&Table::default(), operations(), &LOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted);
         let no_verify = true;
         let how = How { no_verify, ..HOW };
         let load = Load { how, ..LOAD };
         assert_eq!(
-            run(&Shelf::default(), operations(), &load).unwrap().len(),
+            run(&Table::default(), operations(), &load).unwrap().len(),
             2
         );
     }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn as_many_operations_are_outstanding_as_asked_for() {
         // A put returns only when four are in the store at once.
-        let store = Shelf(Mutex::default(), Some(Barrier::new(4)));
+        let store = Table(Mutex::default(), Some(Barrier::new(4)));
         let operations = (0..16).map(|i| put(&i.to_string())).collect();
         let how = How { depth: 4, ..HOW };
         let found = run(&store, operations, &Load { how, ..LOAD }).unwrap();
@@ -317,7 +317,7 @@ mod tests {
             rate: Some(1000.0),
             ..LOAD
         };
-        let found = run(&Shelf::default(), operations, &load).unwrap();
+        let found = run(&Table::default(), operations, &load).unwrap();
         for outcome in &found {
             let due = outcome.seqno as f64 / 1000.0;
             assert!((outcome.start_time - due).abs() < 1e-6, "{outcome:?}");

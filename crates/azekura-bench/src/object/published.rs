@@ -1,6 +1,6 @@
-//! The rates of the published benchmark, to be printed beside what is measured.
+//! The rates of the published benchmark, to be printed next to what is measured.
 //!
-//! The figures stand in `workloads/cannyls.txt`, one line a row. A store has one beside it if it is the same
+//! The figures stand in `workloads/cannyls.txt`, one line a row. A store has one next to it if it is the same
 //! program in the same class as one of the published four. They were reached on another machine: they are
 //! no ratios.
 
@@ -23,7 +23,7 @@ fn called(candidate: &Candidate) -> Option<&'static str> {
     }
 }
 
-/// Prints what was published beside phases of a store, if anything was.
+/// Prints what was published next to phases of a store, if anything was.
 pub(super) fn print(phases: &[Phase], candidate: &Candidate) -> Result<()> {
     let found = phases.iter().filter_map(|phase| {
         let rate = of(&phase.op, phase.value_size?, candidate)?;

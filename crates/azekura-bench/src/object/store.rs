@@ -23,7 +23,7 @@ pub struct Setup {
     pub create: bool,
     /// What an acknowledged change has to survive.
     pub class: Class,
-    /// Bytes it is made for, values and all it needs beside them.
+    /// Bytes it is made for, values and all it needs in addition.
     pub capacity: u64,
     /// Whether all of its file is to be written when it is made, where the store can.
     pub fill: bool,

@@ -1,4 +1,4 @@
-//! The phases of the published benchmark, at a given scale, for several stores beside each other.
+//! The phases of the published benchmark, at a given scale, for several stores in turn.
 //!
 //! Each store holds so many values of each size; a hundredth of them is updated, read and removed, and
 //! the store is opened, cold and warm. Every step is a process of its own, so that neither memory nor caches

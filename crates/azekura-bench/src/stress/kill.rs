@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A child that ends by itself with an error, or by another signal, or makes no progress, is a violation. What it printed
-//! is in `child.txt` beside the store.
+//! is in `child.txt` next to the store.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;

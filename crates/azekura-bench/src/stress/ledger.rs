@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1. A change takes the place of the last but one. First its end is zeroed, then its start stored, then its version:
-//!    so whenever the process dies, the newest version is whole, and a change under way has its predecessor beside it.
+//!    so whenever the process dies, the newest version is whole, and a change under way has its predecessor next to it.
 //! 2. A change is begun before the engine is called, and ended after the call has returned.
 //! 3. `base` is the version that replaced the whole value; versions after it appended to it; 0: the record was removed.
 //!
@@ -306,7 +306,7 @@ impl Ledger {
 
     /// Makes what was found after a crash the only truth about `key`: `last` is the writer, version and base of what was
     /// found, or nothing.
-    pub(super) fn settle(&self, key: u64, last: Option<(u64, u32, u32)>) {
+    pub(super) fn resolve(&self, key: u64, last: Option<(u64, u32, u32)>) {
         let first = self.population.cell(key);
         let moment = self.tick();
         for writer in 0..self.population.writers(key) {

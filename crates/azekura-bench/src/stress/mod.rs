@@ -87,7 +87,7 @@ struct Plan {
     /// Work in a process that is killed at random moments, and verify what is left (hash, object)
     #[arg(long)]
     kill: bool,
-    /// How long to go on; a round that has begun is finished
+    /// How long to continue; a round that has begun is finished
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     /// Rounds, instead of a time
@@ -379,7 +379,7 @@ impl Plan {
             let opened = S::open(shape, &opening, folder);
             opened.map_err(|error| match error.kind() {
                 Kind::Io => error,
-                // A flag does not fit, or not what is drawn beside it.
+                // A flag does not fit, or not what is drawn with it.
                 Kind::Invalid if self.fixed != Fixed::default() => error,
                 Kind::Full if error.system().is_some() => error,
                 _ => Error::new(Kind::Corrupted, "opening failed").detail(error.to_string()),

@@ -251,7 +251,7 @@ impl<S: Subject> Site<'_, S> {
         while !ends() {
             if choice.below(4) > 0 {
                 let key = choice.below(keys);
-                self.read(thread, "a read beside writers", key, choice.bits())?;
+                self.read(thread, "a read during writes", key, choice.bits())?;
                 continue;
             }
             let many: Vec<u64> = (0..=choice.below(64)).map(|_| choice.below(keys)).collect();
@@ -338,9 +338,9 @@ impl<S: Subject> Site<'_, S> {
                 continue;
             }
             match *found {
-                Found::Absent => self.ledger.settle(key, None),
+                Found::Absent => self.ledger.resolve(key, None),
                 Found::Value(writer, version, base) => {
-                    self.ledger.settle(key, Some((writer, version, base)));
+                    self.ledger.resolve(key, Some((writer, version, base)));
                 }
             }
         }
@@ -350,7 +350,7 @@ impl<S: Subject> Site<'_, S> {
     }
 }
 
-/// Holds every change of many keys that was not acknowledged: all of it happened or nothing. A key says nothing where it looks
+/// Holds every change of many keys that was not acknowledged: all of it happened or nothing. A key proves nothing where it looks
 /// the same with the change and without it.
 fn whole_or_absent(content: &Content, all: &[Known], found: &[Found]) -> Result<()> {
     // By the moment at which the change began: a key where it happened, and one where it did not.
@@ -472,7 +472,7 @@ impl<S: Subject> Worker<'_, S> {
     }
 
     /// Ends or abandons changes by the outcome of their call. `Full` may be the answer unless the call frees space.
-    fn settle<T>(
+    fn acknowledge<T>(
         &self,
         what: &str,
         frees: bool,
@@ -535,7 +535,7 @@ impl<S: Subject> Worker<'_, S> {
             self.site.ledger.abandon(begun);
             Some(false)
         } else {
-            self.settle(what, false, &[begun], call)?
+            self.acknowledge(what, false, &[begun], call)?
         };
         done.map_or(Ok(()), |done| self.expect(what, key, known, done, expected))
     }
@@ -577,7 +577,7 @@ impl<S: Subject> Worker<'_, S> {
                 } else {
                     "a put"
                 };
-                self.settle(what, frees, &[begun], call).map(|_| ())
+                self.acknowledge(what, frees, &[begun], call).map(|_| ())
             }
             (false, 40..50) | (true, 50..70) => {
                 let begun = begin(&|version| version);
@@ -603,7 +603,7 @@ impl<S: Subject> Worker<'_, S> {
             (false, 65..85) | (true, _) => {
                 let begun = begin(&|_| 0);
                 let call = subject.remove(key, way);
-                let removed = self.settle("a removal", true, &[begun], call)?;
+                let removed = self.acknowledge("a removal", true, &[begun], call)?;
                 removed.map_or(Ok(()), |removed| {
                     self.expect("a removal", key, &known, removed, answer(true, false))
                 })
@@ -660,12 +660,12 @@ impl<S: Subject> Worker<'_, S> {
         }
         if is_batch {
             let call = self.site.subject.batch(&wishes);
-            return self.settle("a batch", false, &begun, call).map(|_| ());
+            return self.acknowledge("a batch", false, &begun, call).map(|_| ());
         }
         match self.site.subject.many(&wishes) {
             Err(error) if is_full(&error) => self.find_done(&begun, &wishes),
             call => self
-                .settle("puts and removals of many", false, &begun, call)
+                .acknowledge("puts and removals of many", false, &begun, call)
                 .map(|_| ()),
         }
     }

@@ -134,7 +134,7 @@ fn accesses_are_counted_for_every_store_and_are_one_for_each_operation_of_ours()
         let synced = flags.contains("power");
         assert_eq!(put.0.syncs > 50, synced, "{flags}: {put:?}");
         if engine == Engine::Azekura {
-            // The journal's segments are little beside the values.
+            // The journal's segments are small compared with the values.
             assert!(
                 put.0.writes < 60 && update.0.writes < 30,
                 "{flags}: {put:?}"

@@ -43,7 +43,7 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
             Durability::Process
         })
         .sync_every((class == Class::Buffered).then_some(INTERVAL))
-        // Small values are many: what tells of them needs more than the part of the store that is set aside otherwise.
+        // Small values are many: their entries need more than the part of the store that is set aside otherwise.
         .journal_size(
             (setup.value_size < SMALL)
                 .then(|| JOURNAL_MIN + setup.objects * JOURNAL_LEN)

@@ -1,4 +1,4 @@
-//! No store: what the device does by itself with values of one size, to be read beside those of stores.
+//! No store: what the device does by itself with values of one size, to be compared with those of stores.
 //!
 //! A file of as many places as there are objects, after one slot of a superblock, is written once when it is made, past
 //! the page cache (`O_DIRECT`), so that no block is met for the first time while the clock runs. Any other file, and a

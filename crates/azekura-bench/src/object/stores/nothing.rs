@@ -1,7 +1,7 @@
 //! The store that does nothing: what is left of a phase is the cost of the harness.
 //!
 //! It claims that every object is there and shows none. Its class is `none`, so it is compared with
-//! nobody. It keeps nothing.
+//! no other store. It keeps nothing.
 
 use std::hint::black_box;
 

@@ -218,7 +218,7 @@ impl Core {
         };
         report.images += u64::from(last.manifest.root.is_some());
         let images = Images::new(storage, self.salt, last.units);
-        let mut say = |offset: u64, result: Result<()>| match result {
+        let mut record = |offset: u64, result: Result<()>| match result {
             Ok(()) => report.images += 1,
             Err(error) => report.note_at(storage.path(), Some(offset), error.to_string()),
         };
@@ -226,9 +226,9 @@ impl Core {
             let Some(image) = image else { continue };
             let end = root.leaves.get(at + 1).map(|(first, _)| *first);
             let loaded = index::Source::load(&images, image, *first, end);
-            say(image.extent.offset, loaded.map(drop));
+            record(image.extent.offset, loaded.map(drop));
         }
-        self.check_lists(&root, last, &images, &mut say);
+        self.check_lists(&root, last, &images, &mut record);
     }
 
     fn check_lists(
@@ -236,7 +236,7 @@ impl Core {
         root: &Root,
         last: &Super,
         images: &Images,
-        say: &mut dyn FnMut(u64, Result<()>),
+        record: &mut dyn FnMut(u64, Result<()>),
     ) {
         for (group, state) in root.groups.iter().enumerate() {
             let Some(image) = state.image else { continue };
@@ -249,7 +249,7 @@ impl Core {
                 }
                 Err(images.impossible("the list of a group", image))
             });
-            say(image.offset, counted);
+            record(image.offset, counted);
         }
     }
 

@@ -225,7 +225,7 @@ fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<Se
     })
 }
 
-/// Segments after P to which only a link leads, or whose frames alone say what they are.
+/// Segments after P to which only a link leads, or whose frames alone state what they are.
 fn headless(
     log: &Log,
     last: &Super,
@@ -273,11 +273,12 @@ fn headless(
         };
         let at = geometry.offset_of(next);
         if is_blank(storage, at + u64::from(FIRST_FRAME)) {
-            let what = format!("the segment at offset {at:#x}, in which the log goes on, is lost");
+            let what =
+                format!("the segment at offset {at:#x}, in which the log continues, is lost");
             report.lose_log(last, all_of(sequence), at, what);
         } else {
             report.lose(format!(
-                "the header of the segment at offset {at:#x}, in which the log goes on, is damaged: its frames are read all the same"
+                "the header of the segment at offset {at:#x}, in which the log continues, is damaged: its frames are read all the same"
             ));
         }
         if let Some(segment) = log.candidate(next, sequence) {
