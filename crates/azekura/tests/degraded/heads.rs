@@ -4,6 +4,7 @@
 //! Found by an attack on the design; each of the first tests once gave a wrong answer without an error.
 
 use azekura::format::checksum::crc;
+use azekura::format::frame::FrameKind;
 use azekura::log::layout::{SegmentHeader, segment_seed};
 use azekura::testkit::suite::{case, demand, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
@@ -357,7 +358,6 @@ pub(super) fn head(
 /// Batches in batches, of heads that hold: anybody can make them, as the salt stands in the file.
 #[test]
 fn heads_within_heads_do_not_exhaust_the_stack() {
-    const BATCH: u32 = 3;
     const INNER: u32 = 4;
     const LONG: u32 = 1;
     const LEVELS: u32 = 8000;
@@ -376,7 +376,8 @@ fn heads_within_heads_do_not_exhaust_the_stack() {
         let flags = LONG | if level > 0 { INNER } else { 0 };
         let lens = (1, 16 * (LEVELS - level - 1));
         let place = ((here - begin) / 8) as u32;
-        let head = head(seed, place, BATCH | flags << 4, lens);
+        let kind = u32::from(FrameKind::BATCH.bits());
+        let head = head(seed, place, kind | flags << 4, lens);
         made.bytes[here..here + 16].copy_from_slice(&head);
     }
     let db = HashDb::open_on(storage(&made.bytes, None), &made.options.opening).expect("it opens");

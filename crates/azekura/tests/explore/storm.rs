@@ -527,7 +527,7 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
         engine.0.opening.space_ratio = 1.1;
         engine.0.compression = Compression::None;
         let shape = Shape {
-            keys: *random.choose(&[6, 12, 60]),
+            keys: *random.choose(&[12, 60, 200]),
             writers: 3,
             changes: 200,
             len_max: 1200,

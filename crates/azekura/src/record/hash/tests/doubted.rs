@@ -159,3 +159,20 @@ fn a_file_that_damage_keeps_from_being_written_states_no_mark() {
     assert!(damaged.log().is_refused());
     assert_eq!(damaged.mark(), None);
 }
+
+#[test]
+fn a_clear_without_a_mark_keeps_the_last_one() {
+    for (own, found) in [(None, "applied"), (Some("cleared"), "cleared")] {
+        let memory = Memory::new(1 << 26).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        db.set_mark(b"applied").unwrap();
+        db.put(&key(1), &value(1)).unwrap();
+        match own {
+            None => db.clear().unwrap(),
+            Some(mark) => db.clear_with_mark(str::as_bytes(mark)).unwrap(),
+        }
+        let (storage, _) = opened(&memory.to_vec());
+        let again = HashDb::open_on(storage, &small().opening).unwrap();
+        assert_eq!((again.mark().as_deref(), again.count()), (Some(found.as_bytes()), 0));
+    }
+}
