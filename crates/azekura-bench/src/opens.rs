@@ -93,10 +93,11 @@ pub fn run<T: Target>(
 ) -> Result<()> {
     between("--count", plan.count, 1, (1 << 31) - 1)?;
     between("--repeat", plan.repeat, 1, 1000)?;
-    let path = plan.setup(false).require_path()?.clone();
     if !T::PERSISTENT {
-        return Err(Error::new(Kind::Invalid, "this engine has no file to open"));
+        return Err(Error::new(Kind::Invalid, "this engine has no file to open")
+            .found(engine, "an engine in a file"));
     }
+    let path = plan.setup(false).require_path()?.clone();
     if let Some(round) = plan.write {
         return write::<T>(plan, round);
     }

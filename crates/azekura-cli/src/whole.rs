@@ -12,6 +12,7 @@ use azekura::io::Storage as _;
 use azekura::io::file::{self, File};
 use azekura::{Error, Result};
 use azekura_bench::outputs::refuse_store;
+use rustix::fs::{OFlags, fcntl_getfl, fstat, stat};
 
 /// Bytes that are read between two reports.
 const PIECE: u64 = 1 << 20;
@@ -32,12 +33,24 @@ pub(crate) fn read_reporting(
 ) -> Result<Vec<u8>> {
     let bound = limit.saturating_add(1);
     let read = if is_standard_input(source) {
-        read_from(io::stdin().lock().take(bound), 0, progress)
+        standard_input().and_then(|input| read_from(input.take(bound), 0, progress))
     } else {
         let expected = len_of(source).unwrap_or(0).min(bound);
         fs::File::open(source).and_then(|file| read_from(file.take(bound), expected, progress))
     };
     read.map_err(|error| Error::io("cannot read the value", error).at(source))
+}
+
+/// Standard input. An error if the process was started without one: Rust puts the null device in its place, open for reading and
+/// writing, where a value would be found to be empty.
+pub(crate) fn standard_input() -> io::Result<io::StdinLock<'static>> {
+    let input = io::stdin().lock();
+    let access = OFlags::RWMODE & fcntl_getfl(&input)?;
+    let (found, null) = (fstat(&input)?, stat("/dev/null")?);
+    if access == OFlags::RDWR && (found.st_dev, found.st_ino) == (null.st_dev, null.st_ino) {
+        return Err(io::Error::other("standard input is closed"));
+    }
+    Ok(input)
 }
 
 /// How long a source is, if that is known before it is read.

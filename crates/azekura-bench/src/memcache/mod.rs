@@ -66,7 +66,7 @@ pub struct MemcachePlan {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub depth: usize,
     /// The phases
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["set", "get"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "set,get")]
     pub ops: Vec<Operation>,
     /// Distinct keys
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]

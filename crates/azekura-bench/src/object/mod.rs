@@ -32,7 +32,7 @@ use clap::{Args, Subcommand};
 
 use azekura_wire::parse_size;
 use draw::Keys;
-use operation::{Operation, Outcome, ValueOf, read_array};
+use operation::{Operation, Outcome, RESULTS, ValueOf, read_array};
 use plan::ObjectPlan;
 use run::{Candidate, SuitePlan};
 use store::Open;
@@ -187,6 +187,7 @@ fn outcomes(each: &mut dyn FnMut(Outcome) -> Result<()>) -> Result<()> {
     read_array(
         BufReader::new(std::io::stdin()),
         Path::new("standard input"),
+        RESULTS,
         each,
     )
 }

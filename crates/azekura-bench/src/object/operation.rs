@@ -144,12 +144,19 @@ impl<W: Write> ArrayWriter<W> {
     }
 }
 
+/// What writes a workload.
+pub const WORKLOAD: &str = "azekura bench object workload";
+/// What writes results.
+pub const RESULTS: &str = "azekura bench object --results";
+
 /// Reads an array element by element, and hands each over to `each`.
 ///
-/// Errors: `Invalid` for what is no array of such elements, with `name`, line and column; `Io`; and those of `each`.
+/// Errors: `Invalid` for what is no array of such elements, with `name`, line and column, and the advice to give what `writer`
+/// writes; `Io`; and those of `each`.
 pub fn read_array<T: DeserializeOwned>(
     from: impl Read,
     name: &Path,
+    writer: &str,
     each: &mut dyn FnMut(T) -> Result<()>,
 ) -> Result<()> {
     let mut elements = Elements {
@@ -177,7 +184,7 @@ pub fn read_array<T: DeserializeOwned>(
         );
         Error::new(Kind::Invalid, what)
             .at(name)
-            .remedy("give a JSON array, as `azekura bench object workload` writes it")
+            .remedy(format!("give a JSON array, as `{writer}` writes it"))
     })
 }
 
@@ -223,10 +230,15 @@ mod tests {
 
     fn read<T: DeserializeOwned>(text: &str) -> Result<Vec<T>> {
         let mut all = Vec::new();
-        read_array(text.as_bytes(), Path::new("put.json"), &mut |one| {
-            all.push(one);
-            Ok(())
-        })?;
+        read_array(
+            text.as_bytes(),
+            Path::new("put.json"),
+            WORKLOAD,
+            &mut |one| {
+                all.push(one);
+                Ok(())
+            },
+        )?;
         Ok(all)
     }
 
@@ -317,7 +329,13 @@ mod tests {
         }
         let full = || Error::new(Kind::Full, "by design");
         let each = &mut |_: Operation| Err(full());
-        let error = read_array(format!("[{get}]").as_bytes(), Path::new("w"), each).unwrap_err();
+        let error = read_array(
+            format!("[{get}]").as_bytes(),
+            Path::new("w"),
+            WORKLOAD,
+            each,
+        )
+        .unwrap_err();
         assert_eq!(error.to_string(), full().to_string());
     }
 }

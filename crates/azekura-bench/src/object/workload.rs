@@ -16,7 +16,7 @@ use std::sync::Arc;
 use azekura::error::{Error, Kind, Result, size};
 
 use super::draw::id_of;
-use super::operation::{Operation, Operations, VALUE_SIZE_MAX, read_array};
+use super::operation::{Operation, Operations, VALUE_SIZE_MAX, WORKLOAD, read_array};
 
 /// A workload that was checked.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Workload {
             (Box::new(File::open(path).map_err(failed)?), path)
         };
         let mut operations = Vec::new();
-        read_array(BufReader::new(from), name, &mut |operation| {
+        read_array(BufReader::new(from), name, WORKLOAD, &mut |operation| {
             check(operations.len(), &operation).map_err(|error| error.at(name))?;
             operations.push(operation);
             Ok(())

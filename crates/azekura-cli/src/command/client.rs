@@ -15,6 +15,7 @@ use crate::output::Output;
 use crate::output::note;
 use crate::server::Server;
 use crate::text::Coding;
+use crate::whole::standard_input;
 use azekura_wire::client::VALUE_LEN_MAX;
 use azekura_wire::refusal::{refused, shown};
 
@@ -223,9 +224,8 @@ impl Client {
             self.coding.read(value)?
         } else {
             let mut value = Vec::new();
-            std::io::stdin()
-                .take(VALUE_LEN_MAX + 1)
-                .read_to_end(&mut value)
+            standard_input()
+                .and_then(|input| input.take(VALUE_LEN_MAX + 1).read_to_end(&mut value))
                 .map_err(|e| Error::io("cannot read the value from standard input", e))?;
             value
         };

@@ -291,3 +291,19 @@ fn a_number_that_adds_nothing_and_a_bound_without_effect_are_refused() {
         assert!(ran.err.contains("'--capacity'"), "{ran:?}");
     }
 }
+
+/// A closed standard input is no empty value; the null device is one.
+#[test]
+fn a_value_from_a_closed_standard_input_is_refused() {
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "k", "kept"]).ok();
+    let set = ["set", "s.azh", "k", "--value-file", "-"];
+    let error = place.run_redirected("<&-", &set).error(9);
+    assert_eq!(
+        error,
+        "io: cannot read the value at -: standard input is closed"
+    );
+    assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "kept\n");
+    place.run_redirected("</dev/null", &set).ok();
+    assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "\n");
+}

@@ -288,3 +288,21 @@ fn what_should_have_been_found_or_put_makes_the_exit_code_and_leaves_no_store() 
     assert!(table.contains("  missing 20  failed 0  "), "{table}");
     assert_eq!(place.names(), ["s"]);
 }
+
+#[test]
+fn the_defaults_that_the_help_shows_are_taken_and_advice_names_what_is_wanted() {
+    let place = Place::new();
+    let help = place.run(&["bench", "memcache", "--help"]).ok();
+    assert!(help.contains("[default: set,get]"), "{help}");
+    let error = place.run(&["bench", "open", "--engine", "tiny"]).error(3);
+    assert_eq!(
+        error,
+        "invalid: this engine has no file to open (found tiny, expected an engine in a file)"
+    );
+    let ran = place.run_with(&["bench", "object", "summary"], b"{}");
+    let error = ran.error(3);
+    assert!(
+        error.ends_with("give a JSON array, as `azekura bench object --results` writes it"),
+        "{error}"
+    );
+}

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A directory that disappears with the test.
 pub(crate) struct Place(tempfile::TempDir);
@@ -105,8 +105,24 @@ impl Place {
             .take()
             .expect("the pipe was asked for")
             .write_all(input);
-        let output = child.wait_with_output().expect("the program ends");
-        Ran {
+        Ran::of(child.wait_with_output().expect("the program ends"))
+    }
+
+    /// Runs with the standard input that a shell makes of `redirection`.
+    pub(crate) fn run_redirected(&self, redirection: &str, arguments: &[&str]) -> Ran {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("exec \"$0\" \"$@\" {redirection}")])
+            .arg(env!("CARGO_BIN_EXE_azekura"))
+            .args(arguments)
+            .current_dir(self.0.path());
+        Ran::of(shell.output().expect("the program ends"))
+    }
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        Self {
             code: output
                 .status
                 .code()
@@ -115,9 +131,7 @@ impl Place {
             err: String::from_utf8(output.stderr).expect("messages are text"),
         }
     }
-}
 
-impl Ran {
     /// Expects success without a word on standard error; returns standard output.
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");

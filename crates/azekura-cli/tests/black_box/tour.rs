@@ -47,6 +47,20 @@ fn a_tour_without_text_says_so() {
 }
 
 #[test]
+fn the_folder_of_a_tour_is_made_or_named_in_the_error() {
+    let place = Place::new();
+    place.write("text", lines(50, |n| format!("{n:04};line number {n}\n")));
+    place.run(&["tour", "text", "--dir", "made/here"]).ok();
+    assert_eq!(place.names(), ["made", "text"]);
+    let error = place.run(&["tour", "text", "--dir", "text/below"]);
+    let error = error.error(9);
+    assert!(
+        error.starts_with("io: cannot make the folder of the tour at text/below: "),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_interrupted_tour_takes_its_files_with_it_and_ends_by_the_signal() {
     let place = Place::new();
     place.write("text", lines(20_000, |n| format!("{n:05};line {n}\n")));

@@ -170,9 +170,14 @@ impl Superblock {
                 .remedy("both superblocks are unreadable; restore from a backup");
         }
         let start = head.get(..head.len().min(8)).unwrap_or_default();
+        let remedy = if head.iter().all(|byte| *byte == 0) {
+            "it begins with zeros: if a store was there, both its superblocks are lost: restore a backup; else check the path"
+        } else {
+            "it is no store: check the path"
+        };
         Error::new(Kind::Mismatch, "not an azekura file")
             .found(quote(start), quote(&MAGIC))
-            .remedy("it is no store: check the path")
+            .remedy(remedy)
     }
 }
 
@@ -281,6 +286,12 @@ mod tests {
         assert!(
             both.starts_with("corrupted: both superblocks are damaged"),
             "{both}"
+        );
+        let blank = report(&[0; 8192]);
+        assert!(
+            blank.starts_with("mismatch: not an azekura file ")
+                && blank.contains("both its superblocks are lost: restore a backup"),
+            "{blank}"
         );
         // One slot of a newer release, the other one damaged, or both torn.
         bytes[4096 + 12] = 7;

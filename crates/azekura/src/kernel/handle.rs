@@ -30,13 +30,14 @@ pub(crate) struct Handle<C: Closing> {
 }
 
 impl<C: Closing> Handle<C> {
-    /// A store with the worker that `start` gives it.
+    /// A store with the worker that `start` gives it, if it `has_worker`.
     pub(crate) fn start(
         core: C,
-        start: impl FnOnce(&Arc<C>) -> Result<Option<Worker>>,
+        has_worker: bool,
+        start: impl FnOnce(&Arc<C>) -> Result<Worker>,
     ) -> Result<Self> {
         let core = Arc::new(core);
-        let worker = start(&core)?;
+        let worker = has_worker.then(|| start(&core)).transpose()?;
         Ok(Self { core, worker })
     }
 

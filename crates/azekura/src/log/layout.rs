@@ -209,7 +209,8 @@ impl SegmentHeader {
             sequence: take.u64()?,
             units: take.u32()?,
         };
-        (header.units > 0).then_some(header)
+        // No writer gives the last sequence: the next one is always a number.
+        (header.units > 0 && header.sequence < u64::MAX).then_some(header)
     }
 }
 

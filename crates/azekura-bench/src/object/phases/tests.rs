@@ -4,7 +4,7 @@
 //! They state nothing about speed.
 
 use super::*;
-use crate::object::operation::{Method, read_array};
+use crate::object::operation::{Method, RESULTS, read_array};
 use crate::object::stores::Engine;
 use crate::phase::{Class, collect};
 use crate::words::read_flags;
@@ -179,7 +179,7 @@ fn a_workload_from_a_file_makes_the_store_and_its_results_can_be_summed_up() {
         found.push(outcome);
         Ok(())
     };
-    read_array(File::open(&results).unwrap(), &results, &mut keep).unwrap();
+    read_array(File::open(&results).unwrap(), &results, RESULTS, &mut keep).unwrap();
     assert_eq!(found.len(), 5);
     assert_eq!(
         (found[1].method, found[1].exists),

@@ -14,6 +14,7 @@ mod figures;
 mod interrupt;
 mod source;
 
+use std::fs;
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use azekura::engine::Persistent as _;
 use azekura::error::size;
 use azekura::record::hash::{CreateOptions, HashDb, HashReader, OpenOptions};
 use azekura::verbs::{Desired, Expected, Place, Search};
-use azekura::{Engine as _, Reader as _, Result, Verbs as _};
+use azekura::{Engine as _, Error, Reader as _, Result, Verbs as _};
 use azekura_bench::threads::start_in;
 
 use crate::exit::Outcome;
@@ -78,7 +79,11 @@ impl Tour {
             None => Some(interrupt::temporary_directory()?),
         };
         let dir = match (&self.dir, &temporary) {
-            (Some(dir), _) => dir.clone(),
+            (Some(dir), _) => {
+                let failed = |error| Error::io("cannot make the folder of the tour", error).at(dir);
+                fs::create_dir_all(dir).map_err(failed)?;
+                dir.clone()
+            }
             (None, Some(temporary)) => temporary.path().to_path_buf(),
             (None, None) => unreachable!("without --dir a directory was made"),
         };

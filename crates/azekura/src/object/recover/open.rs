@@ -167,9 +167,7 @@ impl Store {
 
     pub(crate) fn start(core: Core) -> Result<Self> {
         let has_worker = core.options.background;
-        let core = Handle::start(core, |core| {
-            has_worker.then(|| background::start(core)).transpose()
-        })?;
+        let core = Handle::start(core, has_worker, background::start)?;
         Ok(Self { core })
     }
 

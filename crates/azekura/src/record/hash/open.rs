@@ -251,9 +251,7 @@ impl HashDb {
     fn start(core: Core) -> Result<Self> {
         core.keep_for_checkpoint(&core.checkpoint.lock());
         let has_worker = core.options.background;
-        let core = Handle::start(core, |core| {
-            has_worker.then(|| background::start(core)).transpose()
-        })?;
+        let core = Handle::start(core, has_worker, background::start)?;
         Ok(Self { core })
     }
 
@@ -381,10 +379,14 @@ fn check_creation(options: &CreateOptions) -> Result<()> {
     let shift = options.segment_size.trailing_zeros();
     let is_size = options.segment_size.is_power_of_two() && SHIFTS.contains(&shift);
     if options.segment_size != 0 && !is_size {
-        return Err(
-            Error::new(Kind::Invalid, "the segment size is a power of two")
-                .found(options.segment_size, "4096 to 67108864, or 0"),
-        );
+        return Err(Error::new(
+            Kind::Invalid,
+            "the segment size is no power of two from 4 KiB to 64 MiB",
+        )
+        .found(
+            error::size(options.segment_size),
+            "4 KiB to 64 MiB; 0: chosen by the capacity",
+        ));
     }
     check_opening(&options.opening)
 }

@@ -173,6 +173,9 @@ fn a_clear_without_a_mark_keeps_the_last_one() {
         }
         let (storage, _) = opened(&memory.to_vec());
         let again = HashDb::open_on(storage, &small().opening).unwrap();
-        assert_eq!((again.mark().as_deref(), again.count()), (Some(found.as_bytes()), 0));
+        assert_eq!(
+            (again.mark().as_deref(), again.count()),
+            (Some(found.as_bytes()), 0)
+        );
     }
 }
