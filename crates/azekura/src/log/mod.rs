@@ -481,7 +481,7 @@ impl Log {
     }
 
     /// The frame at `address` if it is the common case: a record of `key` in the short form, uncompressed, in
-    /// a segment of one unit, and whole. `None` states nothing: ask `frame`.
+    /// a segment of one unit, and whole. `None`: it is not known; `frame` knows.
     ///
     /// The same verification as `frame`'s, in a quarter of its instructions: what waits for a record's cache
     /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
