@@ -111,9 +111,9 @@ impl Error {
         if kind == Kind::Full {
             let remedy = match source.kind() {
                 std::io::ErrorKind::FileTooLarge => {
-                    "raise the limit of the size of files (ulimit -f), then try again"
+                    "raise the limit of the size of files (ulimit -f), then try again; reopen a store that was open"
                 }
-                _ => "free space on that file system, then try again",
+                _ => "free space on that file system, then try again; reopen a store that was open",
             };
             error.0.remedy = Some(remedy.into());
         }

@@ -27,6 +27,7 @@ use crate::output::Output;
 use crate::output::note;
 use crate::progress::Progress;
 use crate::store::{Conflict, Filler, Writing, limits, of_target};
+use crate::whole::standard_input;
 
 /// Store the records of tsv, flat records or JSON lines
 #[derive(clap::Args)]
@@ -155,6 +156,7 @@ impl Input {
             source.to_path_buf()
         };
         if standard && once {
+            drop(standard_input().map_err(failed)?);
             return Ok(Self {
                 name,
                 file: None,
@@ -165,7 +167,7 @@ impl Input {
             if io::stdin().is_terminal() {
                 note!("azekura: reading records from the terminal; end with ctrl-d");
             }
-            spool(&mut io::stdin().lock(), &name)?
+            spool(&mut standard_input().map_err(failed)?, &name)?
         } else {
             let mut file = File::open(source).map_err(failed)?;
             let kind = file.metadata().map_err(failed)?.file_type();

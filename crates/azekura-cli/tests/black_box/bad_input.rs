@@ -303,7 +303,11 @@ fn a_value_from_a_closed_standard_input_is_refused() {
         error,
         "io: cannot read the value at -: standard input is closed"
     );
+    let import = ["import", "s.azh", "tsv"];
+    let error = place.run_redirected("<&-", &import).error(9);
+    assert!(error.ends_with("standard input is closed"), "{error}");
     assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "kept\n");
+    place.run_redirected("</dev/null", &import).ok();
     place.run_redirected("</dev/null", &set).ok();
     assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "\n");
 }

@@ -351,6 +351,10 @@ mod tests {
         for len in 0..24 {
             assert_eq!(SegmentHeader::decode(&bytes[..len], 7), None);
         }
+        let sequence = u64::MAX;
+        let last = SegmentHeader { sequence, units: 3 };
+        let found = SegmentHeader::decode(&last.encode(7), 7);
+        assert_eq!(found, None, "no sequence comes after it");
     }
 
     #[test]

@@ -29,16 +29,16 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    pub(super) fn begun_by(&self, events: usize) -> bool {
+    fn begun_by(&self, events: usize) -> bool {
         self.began.events <= events
     }
 
-    pub(super) fn ended_by(&self, events: usize) -> bool {
+    fn ended_by(&self, events: usize) -> bool {
         self.ended.events <= events
     }
 
     /// Surely over before `other` began.
-    pub(super) fn is_before(&self, other: &Self) -> bool {
+    fn is_before(&self, other: &Self) -> bool {
         self.ended.tick < other.began.tick
     }
 }
@@ -54,19 +54,19 @@ pub(super) struct Did {
 
 /// What all threads did.
 pub(super) struct History {
-    pub(super) disk: SimDisk,
-    pub(super) promise: Promise,
-    pub(super) clock: AtomicU64,
+    disk: SimDisk,
+    promise: Promise,
+    clock: AtomicU64,
     pub(super) keys: Vec<Mutex<Vec<Did>>>,
     pub(super) clears: Mutex<Vec<Interval>>,
     pub(super) syncs: Mutex<Vec<Interval>>,
-    pub(super) batches: AtomicU64,
+    batches: AtomicU64,
     /// Nothing may be refused.
     pub(super) is_ample: bool,
     /// Clears that were begun: what they remove is not there to be replaced.
     pub(super) clears_begun: AtomicU64,
-    pub(super) taken: AtomicU64,
-    pub(super) refused: AtomicU64,
+    taken: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// The bytes of a version of a key: short ones state nothing, and may be of several.
@@ -121,7 +121,7 @@ impl History {
 
     /// Whether not even a full store may refuse these changes, which were just asked for: they remove, or replace what was there
     /// by no more.
-    pub(super) fn is_owed(&self, changes: &[(u32, Option<(u32, usize)>)]) -> bool {
+    fn is_owed(&self, changes: &[(u32, Option<(u32, usize)>)]) -> bool {
         if changes.iter().all(|(_, put)| put.is_none()) {
             return true;
         }
@@ -178,7 +178,7 @@ impl History {
     }
 
     /// Whether it must have lasted.
-    pub(super) fn must(&self, span: &Interval, events: usize, end: End, horizon: u64) -> bool {
+    fn must(&self, span: &Interval, events: usize, end: End, horizon: u64) -> bool {
         match end {
             End::Process => span.ended_by(events),
             End::Power => {
