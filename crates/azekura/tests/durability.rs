@@ -672,6 +672,41 @@ fn what_others_left_in_new_room_is_not_believed() {
     });
 }
 
+/// States after a cut of the power during the open that follows a death.
+const CUTS_AFTER_DEATHS: u64 = 4_000;
+
+/// A superblock that the process wrote before it died may be in the cache only: the open writes it again before its successor.
+#[test]
+fn a_death_in_a_checkpoint_and_a_cut_in_the_open_after_it_leave_a_superblock() {
+    let mut steps = Vec::new();
+    for n in 0..2u8 {
+        let put = Step::Put(vec![n], vec![n; 100]);
+        steps.extend([put, Step::Sync, Step::Checkpoint]);
+    }
+    let case = Case {
+        steps,
+        ..Case::new(options(), Lens::SMALL, Bug::None)
+    };
+    let mut config = Config {
+        // A superblock of several lines may be torn.
+        atom: Atom::Line,
+        recovery_one_in: 1,
+        recovery_cuts_max: 8,
+        ..Config::new(round_seed())
+    };
+    (
+        config.limits.exhaustive,
+        config.limits.singles,
+        config.limits.random,
+    ) = (1, 1, 1);
+    let counts = run(&config, &case);
+    demand(
+        counts.recovery_cuts,
+        CUTS_AFTER_DEATHS,
+        "states after a death and a cut",
+    );
+}
+
 #[test]
 fn every_planted_bug_is_seen() {
     let bugs = [
