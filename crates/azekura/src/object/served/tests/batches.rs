@@ -3,19 +3,15 @@
 //! What an end leaves of batches is held against a history, as in `crash`; a planted bug, batches that are sent change by
 //! change, must be caught.
 
-use std::collections::VecDeque;
-
 use parking_lot::Mutex;
 
+use super::crash::{Wait, ends_at, history, send_each, verify};
 use super::*;
-use crate::io::sim::Limits;
 use crate::object::Stored;
 
 /// Objects of a group, which change together.
 const GROUP: u64 = 3;
 const GROUPS: u64 = 8;
-
-type Batch = Vec<(ObjectId, Option<Vec<u8>>)>;
 
 /// A storage whose accesses take some time each, so that they end in another order than they began.
 #[derive(Debug)]
@@ -52,15 +48,6 @@ impl crate::io::over::Over for Uneven {
     }
 }
 
-/// A batch that was sent.
-struct Sent {
-    group: u64,
-    batch: Batch,
-    /// Events of the disk when it was sent, and when its answer was seen.
-    before: usize,
-    answered: usize,
-}
-
 fn batch_of(random: &mut Random, group: u64, version: u64) -> Batch {
     let removes = random.one_in(6);
     let object = |at| {
@@ -75,112 +62,32 @@ fn batch_of(random: &mut Random, group: u64, version: u64) -> Batch {
     (0..GROUP).map(object).collect()
 }
 
-/// Changes groups, always with many requests in progress. `split`: the planted bug.
-fn history(
-    disk: &SimDisk,
-    served: &Served,
-    seed: u64,
-    asked: Durability,
-    split: bool,
-) -> Vec<Sent> {
-    let mut random = Random::new(seed);
-    let mut history: Vec<Sent> = Vec::new();
-    let mut in_progress: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
-    let mut seen = 0;
-    for version in 0..100 {
-        let group = random.below(GROUPS);
-        let batch = batch_of(&mut random, group, version);
-        let before = disk.events();
-        in_progress.push_back(if split {
-            let sent: Vec<Box<dyn FnOnce()>> = batch
-                .iter()
-                .cloned()
-                .map(|(id, value)| -> Box<dyn FnOnce()> {
-                    if let Some(value) = value {
-                        let put = served.put(id, value).durability(asked).send();
-                        Box::new(move || _ = put.wait().unwrap())
-                    } else {
-                        let remove = served.remove(id).durability(asked).send();
-                        Box::new(move || _ = remove.wait().unwrap())
-                    }
-                })
-                .collect();
-            Box::new(move || sent.into_iter().for_each(|wait| wait()))
-        } else {
-            let apply = served.apply(batch.clone()).durability(asked).send();
-            Box::new(move || assert!(apply.wait().unwrap().len() == GROUP as usize))
-        });
-        history.push(Sent {
-            group,
-            batch,
-            before,
-            answered: usize::MAX,
-        });
-        while in_progress.len() > 6 {
-            in_progress.pop_front().unwrap()();
-            history[seen].answered = disk.events();
-            seen += 1;
-        }
-    }
-    for wait in in_progress {
-        wait();
-    }
-    history
-}
-
-/// Whether each group is as an end after `at` events may leave it; if not, what is wrong.
-fn verify(
-    disk: &SimDisk,
-    options: &CreateOptions,
-    history: &[Sent],
-    at: usize,
-) -> std::result::Result<(), String> {
-    let store = open_on(disk, options);
-    for group in 0..GROUPS {
-        let get = |n| store.get(id(group * GROUP + n));
-        let found: Result<Vec<_>> = (0..GROUP).map(get).collect();
-        let found = found.map_err(|error| error.to_string())?;
-        let is = |batch: &Batch| {
-            let wanted = batch.iter().map(|(_, value)| value.as_deref());
-            wanted.eq(found.iter().map(Option::as_deref))
-        };
-        let of: Vec<_> = history.iter().filter(|sent| sent.group == group).collect();
-        let last = of.iter().rposition(|sent| sent.answered <= at);
-        let mut may = of[last.unwrap_or(0)..]
-            .iter()
-            .take_while(|sent| sent.before <= at);
-        let is_old = last.is_none() && found.iter().all(Option::is_none);
-        if !is_old && !may.any(|sent| is(&sent.batch)) {
-            return Err(format!("group {group} after {at} events is no batch"));
-        }
-    }
-    store.check_room().unwrap();
-    Ok(())
-}
-
-/// Serves a history, and ends it at some moments; what is wrong with what is left, if anything.
+/// Serves a history of batches, and ends it at some moments; what is wrong with what is left, if anything. `split`: the planted bug.
 fn ends(seed: u64, asked: Durability, split: bool) -> std::result::Result<(), String> {
     let disk = SimDisk::new(seed);
     let options = store_options(8 << 20);
     let store = create_on(&disk, &options);
     let opened = disk.events();
     let served = Served::start(store, &threads(16)).unwrap();
-    let history = history(&disk, &served, seed, asked, split);
-    let end = disk.events();
     let mut random = Random::new(seed);
-    let limits = Limits {
-        exhaustive: 2,
-        singles: 1,
-        random: 3,
-        ..Limits::default()
+    let draw = &mut |version| {
+        let group = random.below(GROUPS);
+        batch_of(&mut random, group, version)
     };
-    for _ in 0..25 {
-        let at = opened + random.index(end - opened);
-        verify(&disk.kill_state(at), &options, &history, at)?;
-        if asked == Durability::Power {
-            let mut cuts = disk.crash_states(at, &limits);
-            cuts.try_for_each(|cut| verify(&cut, &options, &history, at))?;
+    let send = |batch: &Batch| -> Wait {
+        if split {
+            return send_each(&served, batch, asked);
         }
+        let apply = served.apply(batch.clone()).durability(asked).send();
+        Box::new(move || assert!(apply.wait().unwrap().len() == GROUP as usize))
+    };
+    let history = history(&disk, 100, 6, draw, &send);
+    let group = |of| (0..GROUP).map(|n| id(of * GROUP + n)).collect();
+    let groups: Vec<Vec<_>> = (0..GROUPS).map(group).collect();
+    let verify = |disk: &SimDisk, at| verify(disk, &options, &groups, &history, at);
+    ends_at(&disk, opened, seed, (25, false), &verify)?;
+    if asked == Durability::Power {
+        ends_at(&disk, opened, seed, (25, true), &verify)?;
     }
     Ok(())
 }
@@ -197,7 +104,7 @@ fn a_death_or_a_power_cut_leaves_all_of_a_batch_or_nothing() {
 #[test]
 fn the_net_catches_batches_that_are_sent_change_by_change() {
     let caught = (0..4).find_map(|seed| ends(seed, Durability::Process, true).err());
-    assert!(caught.unwrap().contains("is no batch"));
+    assert!(caught.unwrap().contains("no state they had"));
 }
 
 fn puts(first: u64, count: u64, version: u64, len: usize) -> Batch {
@@ -236,9 +143,7 @@ fn a_batch_has_as_much_in_flight_as_may_and_others_go_between() {
     assert!(removed.wait().unwrap());
     // They flew one for one with its first writes, and at most three of them still do with its last.
     assert!(others.iter().filter(|put| put.is_there()).count() >= 7);
-    for put in others {
-        put.wait().unwrap();
-    }
+    wait_all(others);
     assert_there(&served, &batch[1..].to_vec());
     let metrics = served.metrics();
     assert_eq!(metrics.counters.enqueued, metrics.counters.done);
@@ -326,16 +231,7 @@ fn a_batch_that_began_is_done_when_the_queue_is_stopped() {
 
 #[test]
 fn removals_alone_and_checkpoints_are_made_while_all_that_may_fly_hangs() {
-    let [journal, below] = [256 << 10, 8 << 20].map(|size| {
-        let memory = Memory::new(8 << 20).unwrap();
-        memory.resize(size).unwrap();
-        memory
-    });
-    let storage = Gated::new(below);
-    let data: Arc<dyn Storage> = Arc::clone(&storage) as _;
-    let options = store_options(8 << 20).journal_size(None);
-    let store = Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap();
-    let served = Served::start(Arc::new(store), &threads(2)).unwrap();
+    let (storage, served) = apart();
     served.apply(puts(0, 4, 1, 9000)).wait().unwrap();
     storage.writes.close();
     let flying = [8, 9].map(|n| served.put(id(n), value(n, 9000)).send());
@@ -354,15 +250,11 @@ fn removals_alone_and_checkpoints_are_made_while_all_that_may_fly_hangs() {
     };
     assert!(count() > 0);
     let many: Vec<_> = (0..4).map(|_| served.checkpoint().send()).collect();
-    for made in many {
-        made.wait().unwrap();
-    }
+    wait_all(many);
     assert_eq!(count(), 0);
     assert_eq!(storage.writes.waiting(), 2);
     storage.writes.open();
-    for put in flying {
-        put.wait().unwrap();
-    }
+    wait_all(flying);
     let metrics = served.metrics();
     assert_eq!(metrics.counters.enqueued, metrics.counters.done);
 }
@@ -555,7 +447,7 @@ fn batches_on_a_storage_that_dawdles_are_done_in_order() {
         }
         pending.push(served.apply(batch).send());
     }
-    let sequences: Vec<_> = pending.into_iter().map(|of| of.wait().unwrap()).collect();
+    let sequences = wait_all(pending);
     assert!(sequences.iter().all(|of| of.len() == 2 * GROUP as usize));
     let all: Batch = model.into_iter().collect();
     assert_there(&served, &all);

@@ -68,47 +68,54 @@ impl Shape {
     }
 }
 
-/// A change that was asked for.
-struct Sent {
-    n: u64,
-    /// `None`: removed.
-    value: Option<Vec<u8>>,
-    /// Events of the disk when it was sent, and when its answer was seen.
+/// Changes of a group of objects that were sent at once: of one object, or a batch.
+pub(super) struct Sent {
+    changes: Batch,
+    /// Events of the disk when they were sent, and when their answer was seen.
     before: usize,
     answered: usize,
 }
 
-/// Changes objects, always with many requests in progress.
-fn history(
-    disk: &SimDisk,
-    served: &Served,
-    shape: &Shape,
-    seed: u64,
-    durability: Durability,
-) -> Vec<Sent> {
-    let mut random = Random::new(seed);
-    let mut history: Vec<Sent> = Vec::new();
-    let mut in_progress: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
-    let mut seen = 0;
-    for version in 0..200 {
-        let n = random.below(shape.ids);
-        let len = shape.len(&mut random);
-        let value = (!random.one_in(5)).then(|| value(version, len));
-        let before = disk.events();
-        in_progress.push_back(if let Some(bytes) = value.clone() {
-            let put = served.put(id(n), bytes).durability(durability).send();
+/// Waits for an answer.
+pub(super) type Wait = Box<dyn FnOnce()>;
+
+/// Sends each change as a request of its own.
+pub(super) fn send_each(served: &Served, changes: &Batch, durability: Durability) -> Wait {
+    let send = |(id, value): &(ObjectId, Option<Vec<u8>>)| -> Wait {
+        if let Some(bytes) = value {
+            let put = served.put(*id, bytes.clone()).durability(durability);
+            let put = put.send();
             Box::new(move || _ = put.wait().unwrap())
         } else {
-            let remove = served.remove(id(n)).durability(durability).send();
+            let remove = served.remove(*id).durability(durability).send();
             Box::new(move || _ = remove.wait().unwrap())
-        });
+        }
+    };
+    let sent: Vec<Wait> = changes.iter().map(send).collect();
+    Box::new(move || sent.into_iter().for_each(|wait| wait()))
+}
+
+/// Sends `count` changes as they are drawn, `under_way` of them always in progress.
+pub(super) fn history(
+    disk: &SimDisk,
+    count: u64,
+    under_way: usize,
+    draw: &mut dyn FnMut(u64) -> Batch,
+    send: &dyn Fn(&Batch) -> Wait,
+) -> Vec<Sent> {
+    let mut history: Vec<Sent> = Vec::new();
+    let mut in_progress: VecDeque<Wait> = VecDeque::new();
+    let mut seen = 0;
+    for version in 0..count {
+        let changes = draw(version);
+        let before = disk.events();
+        in_progress.push_back(send(&changes));
         history.push(Sent {
-            n,
-            value,
+            changes,
             before,
             answered: usize::MAX,
         });
-        while in_progress.len() > UNDER_WAY {
+        while in_progress.len() > under_way {
             in_progress.pop_front().unwrap()();
             history[seen].answered = disk.events();
             seen += 1;
@@ -120,32 +127,66 @@ fn history(
     history
 }
 
-/// Whether each object is as an end after `at` events may leave it; if not, what is wrong.
-fn verify(
+/// Whether each group of objects is as an end after `at` events may leave it; if not, what is wrong.
+pub(super) fn verify(
     disk: &SimDisk,
-    shape: &Shape,
+    options: &CreateOptions,
+    groups: &[Vec<ObjectId>],
     history: &[Sent],
     at: usize,
 ) -> std::result::Result<(), String> {
-    let store = open_on(disk, &shape.options);
-    for n in 0..shape.ids {
-        let found = store.get(id(n)).map_err(|error| error.to_string())?;
-        let of: Vec<_> = history.iter().filter(|sent| sent.n == n).collect();
+    let store = open_on(disk, options);
+    for group in groups {
+        let found: Result<Vec<_>> = group.iter().map(|id| store.get(*id)).collect();
+        let found = found.map_err(|error| error.to_string())?;
+        let found: Vec<_> = found.iter().map(Option::as_deref).collect();
+        let of: Vec<_> = history
+            .iter()
+            .filter(|sent| sent.changes[0].0 == group[0])
+            .collect();
         let last = of.iter().rposition(|sent| sent.answered <= at);
         let mut may = of[last.unwrap_or(0)..]
             .iter()
-            .take_while(|sent| sent.before <= at);
-        let is_old = last.is_none() && found.is_none();
-        if !is_old && !may.any(|sent| sent.value.as_deref() == found.as_deref()) {
-            let len = found.map(|found| found.len());
+            .take_while(|sent| sent.before <= at)
+            .map(|sent| sent.changes.iter().map(|(_, value)| value.as_deref()));
+        let is_old = last.is_none() && found.iter().all(Option::is_none);
+        if !is_old && !may.any(|changes| changes.eq(found.iter().copied())) {
+            let lens: Vec<_> = found.iter().map(|found| found.map(<[u8]>::len)).collect();
             return Err(format!(
-                "object {n} has {len:?} bytes after {at} events, which is no state it had"
+                "{group:?} have {lens:?} bytes after {at} events, which is no state they had"
             ));
         }
     }
     store.check_room().unwrap();
     store.put(id(0), &value(1 << 40, 5000)).unwrap();
     Ok(())
+}
+
+/// Ends what `disk` recorded from `opened` on at some moments, by power or by a death; how many states were verified, or what is
+/// wrong with one.
+pub(super) fn ends_at(
+    disk: &SimDisk,
+    opened: usize,
+    seed: u64,
+    (moments, by_power): (usize, bool),
+    verify: &dyn Fn(&SimDisk, usize) -> std::result::Result<(), String>,
+) -> std::result::Result<u64, String> {
+    let end = disk.events();
+    let mut random = Random::new(seed);
+    let mut states = 0;
+    for _ in 0..moments {
+        let at = opened + random.index(end - opened);
+        if by_power {
+            for cut in disk.crash_states(at, &limits()) {
+                verify(&cut, at)?;
+                states += 1;
+            }
+        } else {
+            verify(&disk.kill_state(at), at)?;
+            states += 1;
+        }
+    }
+    Ok(states)
 }
 
 fn limits() -> Limits {
@@ -173,23 +214,17 @@ fn ends(
     let store = Store::open_on(below(storage.unwrap()), None, &shape.options.opening).unwrap();
     let opened = disk.events();
     let served = Served::start(Arc::new(store), &threads(16)).unwrap();
-    let history = history(&disk, &served, shape, seed, asked);
-    let end = disk.events();
     let mut random = Random::new(seed);
-    let mut states = 0;
-    for _ in 0..moments {
-        let at = opened + random.index(end - opened);
-        if by_power {
-            for cut in disk.crash_states(at, &limits()) {
-                verify(&cut, shape, &history, at)?;
-                states += 1;
-            }
-        } else {
-            verify(&disk.kill_state(at), shape, &history, at)?;
-            states += 1;
-        }
-    }
-    Ok(states)
+    let draw = &mut |version| {
+        let n = random.below(shape.ids);
+        let len = shape.len(&mut random);
+        vec![(id(n), (!random.one_in(5)).then(|| value(version, len)))]
+    };
+    let send = |changes: &Batch| send_each(&served, changes, asked);
+    let history = history(&disk, 200, UNDER_WAY, draw, &send);
+    let groups: Vec<_> = (0..shape.ids).map(|n| vec![id(n)]).collect();
+    let verify = |cut: &SimDisk, at| verify(cut, &shape.options, &groups, &history, at);
+    ends_at(&disk, opened, seed, (moments, by_power), &verify)
 }
 
 #[test]
@@ -222,7 +257,7 @@ fn a_power_cut_with_16_in_flight_leaves_what_was_acknowledged() {
 fn the_net_catches_an_acknowledgement_before_the_sync() {
     let shape = Shape::of_the_bugs();
     let ended = ends(&shape, 1, Durability::Process, true, MOMENTS, |disk| disk);
-    assert!(ended.unwrap_err().contains("no state it had"));
+    assert!(ended.unwrap_err().contains("no state they had"));
 }
 
 #[test]

@@ -32,6 +32,9 @@ use gated::Gated;
 
 const NAME: &str = "served.azo";
 
+/// Changes of objects: the value, or none if it is removed.
+type Batch = Vec<(ObjectId, Option<Vec<u8>>)>;
+
 fn id(n: u64) -> ObjectId {
     ObjectId(u128::from(n) << 100 | 7)
 }
@@ -66,6 +69,31 @@ fn open_on(disk: &SimDisk, options: &CreateOptions) -> Store {
     Store::open_on(storage.unwrap(), None, &options.opening).unwrap()
 }
 
+/// What a request for object `n` returns.
+fn got(served: &Served, n: u64) -> Option<Vec<u8>> {
+    served.get(id(n)).wait().unwrap().map(Into::into)
+}
+
+fn wait_all<T>(pending: impl IntoIterator<Item = Pending<T>>) -> Vec<T> {
+    let answers = pending.into_iter().map(Pending::wait);
+    answers.map(Result::unwrap).collect()
+}
+
+/// A store whose values have a device of their own, of which writes can be held up.
+fn apart() -> (Arc<Gated>, Served) {
+    let [journal, below] = [256 << 10, 8 << 20].map(|size| {
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(size).unwrap();
+        memory
+    });
+    let storage = Gated::new(below);
+    let data: Arc<dyn Storage> = Arc::clone(&storage) as _;
+    let options = store_options(8 << 20).journal_size(None);
+    let store = Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap();
+    let served = Served::start(Arc::new(store), &threads(2)).unwrap();
+    (storage, served)
+}
+
 /// A store in a file whose writes and syncs can be held up.
 fn gated(options: &Options) -> (tempfile::TempDir, Arc<Gated>, Served) {
     let folder = tempfile::tempdir().unwrap();
@@ -95,10 +123,8 @@ fn as_many_are_in_flight_as_may_and_the_rest_waits() {
     storage.writes.open();
     for (n, pending) in (0..).zip(pending) {
         assert!(!pending.wait().unwrap().replaced);
-        assert_eq!(
-            served.store().get(id(n)).unwrap(),
-            Some(value(n, 5000).into())
-        );
+        let found = served.store().get(id(n)).unwrap();
+        assert_eq!(found, Some(value(n, 5000).into()));
     }
     let metrics = served.metrics();
     assert_eq!((metrics.counters.done, metrics.times.count()), (20, 20));
@@ -126,18 +152,11 @@ fn the_stores_figures_count_requests_by_any_means() {
         let before = figures();
         for n in 0..10 {
             served.put(id(n), value(n, 5000)).wait().unwrap();
-            assert_eq!(
-                served.get(id(n)).wait().unwrap(),
-                Some(value(n, 5000).into())
-            );
+            assert_eq!(got(&served, n), Some(value(n, 5000)));
         }
         let asked = figures();
-        let more: Vec<u64> = before
-            .iter()
-            .zip(asked)
-            .map(|(old, new)| new - old)
-            .collect();
-        assert_eq!(more, [10, 81_920, 10, 81_920], "{}", served.means());
+        let more = std::array::from_fn(|at| asked[at] - before[at]);
+        assert_eq!([10, 81_920, 10, 81_920], more, "{}", served.means());
     }
 }
 
@@ -162,9 +181,7 @@ fn puts_that_land_while_a_sync_is_made_share_the_next() {
     assert!(!first.is_there() && others.iter().all(|other| !other.is_there()));
     storage.syncs.open();
     first.wait().unwrap();
-    for other in others {
-        other.wait().unwrap();
-    }
+    wait_all(others);
     sync.wait().unwrap();
     assert_eq!(*storage.synced.lock() - before, 2);
 }
@@ -246,17 +263,11 @@ fn a_put_whose_write_fails_leaves_the_old_object() {
         faults.fail(Operation::Write, faults.count(Operation::Write), fault);
         let error = served.put(id(1), value(2, 9000)).wait().unwrap_err();
         assert_eq!(error.kind(), Kind::Io);
-        assert_eq!(
-            served.get(id(1)).wait().unwrap(),
-            Some(value(1, 9000).into())
-        );
+        assert_eq!(got(&served, 1), Some(value(1, 9000)));
         let killed = open_on(&disk.kill_state(disk.events()), &options);
         assert_eq!(killed.get(id(1)).unwrap(), Some(value(1, 9000).into()));
         assert!(served.put(id(1), value(3, 9000)).wait().unwrap().replaced);
-        assert_eq!(
-            served.get(id(1)).wait().unwrap(),
-            Some(value(3, 9000).into())
-        );
+        assert_eq!(got(&served, 1), Some(value(3, 9000)));
         assert_eq!(served.metrics().counters.failed, 1);
         store.check_room().unwrap();
     }
@@ -289,10 +300,7 @@ fn a_storage_that_panics_fails_the_request_alone() {
     assert!(served.put(id(1), value(1, 9000)).wait().is_err());
     *storage.panics.lock() = false;
     served.put(id(1), value(2, 9000)).wait().unwrap();
-    assert_eq!(
-        served.get(id(1)).wait().unwrap(),
-        Some(value(2, 9000).into())
-    );
+    assert_eq!(got(&served, 1), Some(value(2, 9000)));
 }
 
 #[test]
@@ -309,10 +317,7 @@ fn damage_is_an_error_that_names_the_object() {
     // Looked at as often as it may have moved, and once in its turn.
     assert_eq!(faults.count(Operation::Read) - reads, 4);
     faults.clear();
-    assert_eq!(
-        served.get(id(1)).wait().unwrap(),
-        Some(value(1, 9000).into())
-    );
+    assert_eq!(got(&served, 1), Some(value(1, 9000)));
 }
 
 #[test]
@@ -360,9 +365,7 @@ fn late_requests_fail_in_time_while_all_that_may_fly_hangs() {
     }
     assert_eq!(storage.writes.waiting(), 2);
     storage.writes.open();
-    for flying in flying {
-        flying.wait().unwrap();
-    }
+    wait_all(flying);
     assert_eq!(served.metrics().counters.late, 2);
     assert_eq!(served.store().count(), 2);
 }
@@ -370,16 +373,7 @@ fn late_requests_fail_in_time_while_all_that_may_fly_hangs() {
 #[test]
 fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     // The journal is elsewhere: who waits, waits for the data.
-    let [journal, below] = [256 << 10, 8 << 20].map(|size| {
-        let memory = Memory::new(8 << 20).unwrap();
-        memory.resize(size).unwrap();
-        memory
-    });
-    let storage = Gated::new(below);
-    let data: Arc<dyn Storage> = Arc::clone(&storage) as _;
-    let options = store_options(8 << 20).journal_size(None);
-    let store = Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap();
-    let served = Served::start(Arc::new(store), &threads(2)).unwrap();
+    let (storage, served) = apart();
     for n in 0..4 {
         served.put(id(n), value(n, 9000)).wait().unwrap();
     }
@@ -400,12 +394,8 @@ fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     assert!(heads.iter().all(|head| !head.is_there()) && !removed.is_there());
     assert_eq!(storage.writes.waiting(), 2);
     storage.writes.open();
-    for pending in flying.into_iter().chain([waits]) {
-        pending.wait().unwrap();
-    }
-    for head in heads {
-        assert_eq!(head.wait().unwrap(), Some(9500));
-    }
+    wait_all(flying.into_iter().chain([waits]));
+    assert_eq!(wait_all(heads), [Some(9500); 2]);
     assert_eq!(removed.wait().unwrap(), 3);
 }
 
@@ -431,9 +421,7 @@ fn a_dropped_request_that_has_not_begun_leaves_the_queue_and_changes_nothing() {
     assert_eq!(served.metrics().in_flight, 1);
     storage.writes.open();
     assert_eq!(head.wait().unwrap(), Some(9000));
-    for other in others {
-        other.wait().unwrap();
-    }
+    wait_all(others);
     let ids = served.store().list(..).map(|object| object.unwrap().id);
     assert!(ids.eq([0, 5, 6, 7].map(id)));
     let counters = served.metrics().counters;
@@ -512,13 +500,14 @@ fn the_urgent_goes_first() {
     let whenever = served.put(id(1), value(1, 9000)).send();
     let soon = Deadline::Within(std::time::Duration::from_secs(9));
     let soon = served.put(id(2), value(2, 9000)).deadline(soon).send();
-    let now = served
-        .put(id(3), value(3, 9000))
-        .deadline(Deadline::Immediate);
-    let now = now.send();
+    let now = served.put(id(3), value(3, 9000));
+    let now = now.deadline(Deadline::Immediate).send();
     storage.writes.open();
-    let order = [flies, now, soon, whenever].map(|pending| pending.wait().unwrap().sequence);
-    assert!(order.is_sorted(), "{order:?}");
+    let order = wait_all([flies, now, soon, whenever]);
+    assert!(
+        order.is_sorted_by_key(|stored| stored.sequence),
+        "{order:?}"
+    );
 }
 
 #[test]
@@ -529,10 +518,7 @@ fn drafts_are_put_as_values_are() {
         let mut draft = served.store().draft(len as u64).unwrap();
         draft.fill_from(&mut &value(1, len)[..]).unwrap();
         served.put_draft(id(1), draft).wait().unwrap();
-        assert_eq!(
-            served.get(id(1)).wait().unwrap(),
-            Some(value(1, len).into())
-        );
+        assert_eq!(got(&served, 1), Some(value(1, len)));
     }
     for len in [100, 9000] {
         let unfilled = served.store().draft(len).unwrap();
@@ -610,11 +596,8 @@ fn futures_need_no_runtime() {
             let wanted = value(n << 8 | round, (n * 700 + round) as usize);
             let stored = served.put(id(n), wanted.clone()).await?;
             assert_eq!(stored.replaced, round > 0);
-            let deadline = Deadline::Immediate;
-            assert_eq!(
-                served.get(id(n)).deadline(deadline).await?,
-                Some(wanted.into())
-            );
+            let found = served.get(id(n)).deadline(Deadline::Immediate).await?;
+            assert_eq!(found, Some(wanted.into()));
         }
         served.remove(id(n)).await
     };

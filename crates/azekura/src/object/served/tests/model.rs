@@ -178,10 +178,8 @@ fn compare(served: &Served, seed: u64, steps: u64) {
     let counters = served.metrics().counters;
     assert_eq!(counters.enqueued, counters.done + counters.cancelled);
     for n in 0..IDS {
-        assert_eq!(
-            served.store().get(id(n)).unwrap(),
-            model.get(&n).cloned().map(Into::into)
-        );
+        let found = served.store().get(id(n)).unwrap();
+        assert_eq!(found, model.get(&n).cloned().map(Into::into));
     }
     served.store().check_room().unwrap();
 }
