@@ -22,7 +22,7 @@ use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::Root;
-use crate::object::checkpoint::superblock::{DATA, ENGINE, Super, decode_label};
+use crate::object::checkpoint::superblock::{DATA, ENGINE, Super};
 use crate::object::id::ObjectId;
 use crate::object::index::{self, EXTENT, JOURNAL};
 use crate::object::place::extent::{PIECE, UNIT};
@@ -178,10 +178,7 @@ impl Core {
         }
         let data = self.data.as_ref();
         let slots = [0, SLOT_SIZE].map(|offset| (offset, read_slot(data, offset, DATA)));
-        let is_own = |label: &Superblock| {
-            let of = decode_label(&label.payload).map(|(identity, _)| identity);
-            of == Some(last.identity)
-        };
+        let is_own = |label: &Superblock| last.has_label(label);
         let has_whole = slots
             .iter()
             .any(|(_, read)| read.as_ref().is_ok_and(is_own));
@@ -350,51 +347,37 @@ impl Core {
             }
         }
         let mut allocator = self.allocator.lock();
-        spans.extend(
-            allocator
-                .space
-                .all_free()?
-                .into_iter()
-                .map(|span| (span, None)),
-        );
-        spans.extend(allocator.space.unlisted().map(|span| (span, None)));
-        spans.extend(
-            allocator
-                .packed_extents
-                .all()
-                .map(|packed| (packed.span, None)),
-        );
-        spans.extend(allocator.in_progress.values().map(|span| (*span, None)));
+        let mut others = allocator.space.all_free()?;
+        others.extend(allocator.space.unlisted());
+        others.extend(allocator.packed_extents.all().map(|packed| packed.span));
+        others.extend(allocator.in_progress.values());
+        spans.extend(others.into_iter().map(|span| (span, None)));
         let units = allocator.space.units();
         drop(allocator);
         spans.sort_unstable_by_key(|(span, _)| *span);
+        let wrong = |what: &str, unit: u64| {
+            Error::new(Kind::Corrupted, format!("space on the device {what}"))
+                .at(self.data.path())
+                .offset(self.data_offset + unit * UNIT)
+                .remedy(REPAIR)
+        };
+        let neither = "is neither occupied nor free";
         let mut at = 0;
         for (span, id) in spans {
             if span.unit != at || span.end() > units {
-                let what = if span.unit < at {
+                let is_twice = span.unit < at;
+                let what = if is_twice {
                     "is occupied twice"
                 } else {
-                    "is neither occupied nor free"
+                    neither
                 };
                 let of = id.map_or_else(|| "free space".to_owned(), |id| format!("object {id}"));
-                return Err(
-                    Error::new(Kind::Corrupted, format!("space on the device {what}"))
-                        .at(self.data.path())
-                        .offset(self.data_offset + at.min(span.unit) * UNIT)
-                        .detail(format!("before or at {of}"))
-                        .remedy(REPAIR),
-                );
+                return Err(wrong(what, at.min(span.unit)).detail(format!("before or at {of}")));
             }
             at = span.end();
         }
         if at != units {
-            return Err(Error::new(
-                Kind::Corrupted,
-                "space on the device is neither occupied nor free",
-            )
-            .at(self.data.path())
-            .offset(self.data_offset + at * UNIT)
-            .remedy(REPAIR));
+            return Err(wrong(neither, at));
         }
         Ok(())
     }

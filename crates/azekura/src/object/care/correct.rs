@@ -53,13 +53,20 @@ fn read(journal: &dyn Storage, last: &Super, offset: u64, len: u64) -> Result<Ve
     Ok(bytes)
 }
 
-/// Writes the word of `bytes`, which begin at `offset`, that holds this bit, flipped.
-fn write(journal: &dyn Storage, offset: u64, bytes: &[u8], bit: usize) -> Result<u64> {
-    let at = bit / 8;
+/// Writes the byte of `bytes`, which begin at `offset`, that holds this bit, flipped; `what` holds the bit.
+fn write(
+    journal: &dyn Storage,
+    offset: u64,
+    bytes: &[u8],
+    bit: usize,
+    what: impl Into<String>,
+) -> Result<Option<Corrected>> {
+    let (at, what) = (bit / 8, what.into());
+    let offset = offset + at as u64;
     if let Some(byte) = bytes.get(at) {
-        journal.write_at(offset + at as u64, &[byte ^ 1 << (bit % 8)])?;
+        journal.write_at(offset, &[byte ^ 1 << (bit % 8)])?;
     }
-    Ok(offset + at as u64)
+    Ok(Some(Corrected { offset, what }))
 }
 
 /// Corrects the flipped bit of the journal at `offset`, which recovery reports. `None`: more than one bit is wrong.
@@ -89,8 +96,7 @@ pub(crate) fn correct(
     let Some((bit, what)) = bit_of_record(&bytes, seed, within, offset) else {
         return Ok(None);
     };
-    let offset = write(journal, offset, &bytes, bit)?;
-    Ok(Some(Corrected { offset, what }))
+    write(journal, offset, &bytes, bit, what)
 }
 
 /// The flipped bit of a record, and its object.
@@ -122,9 +128,8 @@ fn correct_header(journal: &dyn Storage, last: &Super, index: u32) -> Result<Opt
     let Some(bit) = (0..HEADER_LEN * 8).find(|bit| is_whole(bit).is_some()) else {
         return Ok(None);
     };
-    let offset = write(journal, begin, &head, bit)?;
-    let what = "the header of a segment of the journal".into();
-    Ok(Some(Corrected { offset, what }))
+    let what = "the header of a segment of the journal";
+    write(journal, begin, &head, bit, what)
 }
 
 /// The link of the segment at `begin`, or the header that it leads to.
@@ -158,9 +163,8 @@ fn correct_link(
         (0..u64::BITS).find(leads)
     };
     if let Some(bit) = bit {
-        let offset = write(journal, begin + LINK_OFFSET, &bytes, bit as usize)?;
-        let what = "the link of a segment of the journal".into();
-        return Ok(Some(Corrected { offset, what }));
+        let what = "the link of a segment of the journal";
+        return write(journal, begin + LINK_OFFSET, &bytes, bit as usize, what);
     }
     match link_index(word) {
         Some(next) if header_of(next).is_none() => correct_header(journal, last, next),
@@ -188,9 +192,8 @@ pub(crate) fn correct_image(
     let Some(bit) = bit_of_sum(delta, bytes.len()) else {
         return Ok(None);
     };
-    let offset = write(journal, extent.offset, &bytes, bit)?;
-    let what = "an image of the checkpoint".into();
-    Ok(Some(Corrected { offset, what }))
+    let what = "an image of the checkpoint";
+    write(journal, extent.offset, &bytes, bit, what)
 }
 
 /// Runs `open` until no flipped bit of `journal` makes it fail, and corrects each.

@@ -164,13 +164,6 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        let root = root.unwrap_or_else(|error| {
-            report.lose_to(journal.path(), error);
-            Root {
-                sequence: last.sequence,
-                ..Root::default()
-            }
-        });
         let known = Known::read(&images, last, root, &mut report);
         let (core, unclaimed) = rebuilt(
             journal,
@@ -306,12 +299,20 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// What `root`, if it was read, and its images state.
     pub(crate) fn read(
         images: &Images,
         last: &Super,
-        mut root: Root,
+        root: Result<Root>,
         report: &mut Repaired,
     ) -> Self {
+        let mut root = root.unwrap_or_else(|error| {
+            report.lose_to(images.path(), error);
+            Root {
+                sequence: last.sequence,
+                ..Root::default()
+            }
+        });
         let count = last.units.div_ceil(u64::from(last.group_units)) as usize;
         let mut known = Self {
             is_lost: vec![
@@ -362,10 +363,7 @@ impl Known {
         match space::Source::runs(images, group as u32, image, limit) {
             Ok(runs) => {
                 self.listed[group] = true;
-                let spans = runs.as_slice().iter().map(|run| Span {
-                    unit: first + u64::from(run.start),
-                    units: run.len,
-                });
+                let spans = runs.as_slice().iter().map(|run| run.span(first));
                 self.dead.extend(spans);
             }
             Err(error) => report.lose_to(images.path(), error),

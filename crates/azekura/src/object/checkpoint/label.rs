@@ -11,7 +11,7 @@ use crate::kernel::Slots;
 use crate::object::Core;
 use crate::object::care::report::Repaired;
 use crate::object::checkpoint::superblock::other_place;
-use crate::object::checkpoint::superblock::{DATA, Super, decode_label, encode_label};
+use crate::object::checkpoint::superblock::{DATA, Super, encode_label};
 use crate::object::index::JOURNAL;
 
 /// Most objects that are looked for on a device without a label.
@@ -55,14 +55,7 @@ pub(crate) fn check_label(
     for slot in head.chunks(superblock::SLOT_SIZE as usize) {
         match Superblock::current(slot, &DATA) {
             Ok(label) => {
-                let of = decode_label(&label.payload).map(|(identity, _)| identity);
-                if of != Some(last.identity) {
-                    return Err(
-                        Error::new(Kind::Mismatch, "the data belongs to another store")
-                            .at(data.path())
-                            .remedy("give the journal and the data of one store"),
-                    );
-                }
+                last.check_label(&label, data)?;
                 whole += 1;
             }
             Err(error) if error.kind() == Kind::Corrupted => damaged += 1,

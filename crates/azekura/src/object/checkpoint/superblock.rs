@@ -42,9 +42,10 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::superblock::Superblock;
+use crate::io::Storage;
 use crate::kernel::Payload;
 use crate::log::manifest::Manifest;
 use crate::log::{Geometry, LogPosition};
@@ -186,6 +187,20 @@ impl Super {
     /// Offset of a unit on the data's device.
     pub fn offset_of(&self, unit: u64) -> u64 {
         self.data_offset + unit * UNIT
+    }
+
+    /// Whether this label is the store's.
+    pub(crate) fn has_label(&self, label: &Superblock) -> bool {
+        decode_label(&label.payload).is_some_and(|(identity, _)| identity == self.identity)
+    }
+
+    /// `Mismatch` if this label, which `data` has, is another store's.
+    pub(crate) fn check_label(&self, label: &Superblock, data: &dyn Storage) -> Result<()> {
+        if self.has_label(label) {
+            return Ok(());
+        }
+        let error = Error::new(Kind::Mismatch, "the data belongs to another store").at(data.path());
+        Err(error.remedy("give the journal and the data of one store"))
     }
 }
 

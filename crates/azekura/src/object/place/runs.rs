@@ -4,6 +4,7 @@
 //! is in `list`.
 
 use crate::error::Result;
+use crate::object::place::span::Span;
 use crate::room;
 
 /// Free units: where, how many.
@@ -18,6 +19,14 @@ pub struct Run {
 impl Run {
     fn end(self) -> u32 {
         self.start + self.len
+    }
+
+    /// Its units on the device, in a group that begins at `first`.
+    pub(crate) fn span(self, first: u64) -> Span {
+        Span {
+            unit: first + u64::from(self.start),
+            units: self.len,
+        }
     }
 }
 

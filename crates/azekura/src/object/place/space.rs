@@ -272,7 +272,8 @@ impl Space {
             let runs = group.load(self.source.as_ref(), at, limit)?;
             let taken = runs.take_from(units, ALLOCATION_EXTENT_UNITS, ALLOCATION_EXTENT_RUNS);
             self.lists = self.lists - before + group.list_size(limit);
-            group.longest_at_most = group.longest_at_most.min(runs_longest(group));
+            let longest = group.runs.as_ref().map_or(0, Runs::longest);
+            group.longest_at_most = group.longest_at_most.min(longest);
             if taken.is_empty() {
                 continue;
             }
@@ -281,13 +282,7 @@ impl Space {
             group.dirty = true;
             self.free -= u64::from(all);
             let first = at as u64 * u64::from(self.group_units);
-            let spans: Vec<Span> = taken
-                .iter()
-                .map(|run| Span {
-                    unit: first + u64::from(run.start),
-                    units: run.len,
-                })
-                .collect();
+            let spans: Vec<Span> = taken.iter().map(|run| run.span(first)).collect();
             self.left.extend(&spans);
             self.last = Some(at);
             self.allocation_extents
@@ -541,17 +536,10 @@ impl Space {
             let limit = self.limit(at);
             let first = at as u64 * u64::from(self.group_units);
             let runs = self.groups[at].load(self.source.as_ref(), at, limit)?;
-            all.extend(runs.as_slice().iter().map(|run| Span {
-                unit: first + u64::from(run.start),
-                units: run.len,
-            }));
+            all.extend(runs.as_slice().iter().map(|run| run.span(first)));
         }
         Ok(all)
     }
-}
-
-fn runs_longest(group: &Group) -> u32 {
-    group.runs.as_ref().map_or(0, Runs::longest)
 }
 
 impl Group {

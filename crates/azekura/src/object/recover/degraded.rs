@@ -32,7 +32,6 @@ use crate::object::care::report::Repaired;
 use crate::object::care::salvage::Facts;
 use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::images::read_root;
-use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::Super;
 use crate::object::id::{ObjectId, ids_of};
 use crate::object::read::get::Reads;
@@ -293,13 +292,7 @@ fn salvaged(
 ) -> Result<Core> {
     let mut report = Repaired::default();
     let last = &found_super.payload;
-    let root = read_root(overlay.as_ref(), last).unwrap_or_else(|error| {
-        report.lose_to(overlay.path(), error);
-        Root {
-            sequence: last.sequence,
-            ..Root::default()
-        }
-    });
+    let root = read_root(overlay.as_ref(), last);
     let images = Images::new(overlay, last.geometry.salt, last.units);
     let known = Known::read(&images, last, root, &mut report);
     let mut doubt = InDoubt::default();

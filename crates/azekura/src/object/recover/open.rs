@@ -25,7 +25,7 @@ use crate::log::manifest::segments_of;
 use crate::object::checkpoint::background;
 use crate::object::checkpoint::images::{read_root, to_repair};
 use crate::object::checkpoint::root::Root;
-use crate::object::checkpoint::superblock::{DATA, Super, decode_label, other_place};
+use crate::object::checkpoint::superblock::{DATA, Super, other_place};
 use crate::object::journal::record::Record;
 use crate::object::place::space::Unclaimed;
 use crate::object::recover::build::{build, data_of, open_log};
@@ -227,14 +227,7 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
             let label = slots
                 .current(DATA)
                 .map_err(|error| other_data(error, &head).at(data.path()))?;
-            let of = decode_label(&label.payload).map(|(identity, _)| identity);
-            if of != Some(last.identity) {
-                return Err(
-                    Error::new(Kind::Mismatch, "the data belongs to another store")
-                        .at(data.path())
-                        .remedy("give the journal and the data of one store"),
-                );
-            }
+            last.check_label(&label, data)?;
             data
         }
         (found, devices) => {

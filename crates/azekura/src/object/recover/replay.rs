@@ -196,27 +196,14 @@ impl Core {
     pub(crate) fn replay(&self, replay: &mut Replay, record: Record, doubted: bool) -> Result<()> {
         replay.records += 1;
         match record {
-            Record::Put(id, sequence, entry) => {
-                replay.next = replay.next.max(sequence + 1);
-                if !replay.is_latest(id, sequence) {
-                    return Ok(());
-                }
-                if doubted && !self.may_be_there(id, sequence, entry)? {
-                    replay.is_untrue = true;
-                    return Ok(());
-                }
-                self.replay_put(replay, id, sequence, entry)
+            Record::Put(id, sequence, entry) | Record::Small(id, sequence, entry) => {
+                self.replay_change(replay, (id, sequence, Some(entry)), doubted)
             }
-            Record::Small(id, sequence, entry) => {
-                replay.next = replay.next.max(sequence + 1);
-                if !replay.is_latest(id, sequence) {
-                    return Ok(());
-                }
-                self.replay_put(replay, id, sequence, entry)
+            Record::Removed(id, sequence) => {
+                self.replay_change(replay, (id, sequence, None), doubted)
             }
-            Record::Removed(id, sequence) => self.replay_removal(replay, id, sequence),
             Record::RangeRemoved(sequence, first, last) => {
-                replay.next = replay.next.max(sequence + 1);
+                replay.at_least(sequence + 1);
                 let mut gone = Vec::new();
                 for object in self.entries(first..=last) {
                     let (id, _) = object?;
@@ -233,7 +220,7 @@ impl Core {
             }
             Record::Batch(records) => self.replay_batch(replay, records, doubted),
             Record::Opened(allocation_extent) => {
-                replay.next = replay.next.max(allocation_extent.sequence);
+                replay.at_least(allocation_extent.sequence);
                 replay.allocation_extents.push(allocation_extent);
                 Ok(())
             }
@@ -242,7 +229,7 @@ impl Core {
                 Ok(())
             }
             Record::Aborted(sequence) => {
-                replay.next = replay.next.max(sequence + 1);
+                replay.at_least(sequence + 1);
                 replay.aborted.insert(sequence);
                 Ok(())
             }
@@ -261,7 +248,7 @@ impl Core {
                     Record::Removed(id, sequence) => ((*id, *sequence, None), true),
                     _ => continue,
                 };
-                replay.next = replay.next.max(change.1 + 1);
+                replay.at_least(change.1 + 1);
                 if replay.is_latest(change.0, change.1) {
                     batch.push((change, is_there));
                 }
@@ -277,37 +264,36 @@ impl Core {
     /// Replays the batches without a missing extent.
     fn replay_whole(&self, replay: &mut Replay) -> Result<()> {
         while let Some(batch) = replay.take_whole() {
-            for ((id, sequence, entry), _) in batch {
-                replay.latest.insert(id, sequence);
-                self.replay_set(replay, id, entry)?;
-                replay.supersede(sequence, id, id);
+            for (change, _) in batch {
+                self.replay_latest(replay, change)?;
             }
         }
         Ok(())
     }
 
-    fn replay_put(
-        &self,
-        replay: &mut Replay,
-        id: ObjectId,
-        sequence: u64,
-        entry: Entry,
-    ) -> Result<()> {
-        replay.latest.insert(id, sequence);
-        self.replay_set(replay, id, Some(entry))?;
-        replay.supersede(sequence, id, id);
-        self.replay_whole(replay)
-    }
-
-    fn replay_removal(&self, replay: &mut Replay, id: ObjectId, sequence: u64) -> Result<()> {
-        replay.next = replay.next.max(sequence + 1);
+    fn replay_change(&self, replay: &mut Replay, change: Change, doubted: bool) -> Result<()> {
+        let (id, sequence, entry) = change;
+        replay.at_least(sequence + 1);
         if !replay.is_latest(id, sequence) {
             return Ok(());
         }
-        replay.latest.insert(id, sequence);
-        self.replay_set(replay, id, None)?;
-        replay.supersede(sequence, id, id);
+        if doubted
+            && let Some(entry) = entry
+            && !self.may_be_there(id, sequence, entry)?
+        {
+            replay.is_untrue = true;
+            return Ok(());
+        }
+        self.replay_latest(replay, change)?;
         self.replay_whole(replay)
+    }
+
+    /// Replays a change that no known one is later than.
+    fn replay_latest(&self, replay: &mut Replay, (id, sequence, entry): Change) -> Result<()> {
+        replay.latest.insert(id, sequence);
+        self.replay_set(replay, id, entry)?;
+        replay.supersede(sequence, id, id);
+        Ok(())
     }
 
     fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
@@ -361,7 +347,7 @@ impl Core {
         found.sort_unstable_by_key(|(sequence, ..)| *sequence);
         for (sequence, id, entry) in found {
             if replay.is_latest(id, sequence) {
-                self.replay_put(replay, id, sequence, entry)?;
+                self.replay_change(replay, (id, sequence, Some(entry)), false)?;
                 replay.untold.push((id, sequence, entry));
                 replay.found += 1;
             }
@@ -427,7 +413,7 @@ impl Core {
                 unit += 1;
                 continue;
             };
-            replay.next = replay.next.max(header.sequence + 1);
+            replay.at_least(header.sequence + 1);
             let end = unit + header.units();
             let entry = entry_at(unit, header.len);
             // A recorded extent is, or was, whole: bytes within it that look like a header are none.

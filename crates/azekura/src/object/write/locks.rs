@@ -16,6 +16,19 @@ struct Held {
     ranges: Vec<(ObjectId, ObjectId)>,
 }
 
+impl Held {
+    /// Whether any object from `first` to `last` is locked.
+    fn meets(&self, first: ObjectId, last: ObjectId) -> bool {
+        let is_id = if first == last {
+            self.ids.contains(&first)
+        } else {
+            self.ids.iter().any(|id| (first..=last).contains(id))
+        };
+        let mut ranges = self.ranges.iter();
+        is_id || ranges.any(|(from, to)| *from <= last && first <= *to)
+    }
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectLocks {
@@ -34,22 +47,7 @@ pub(crate) struct ObjectGuard {
 impl ObjectLocks {
     /// Locks all `ids` at once, each named once.
     pub(crate) fn lock_all(self: &Arc<Self>, ids: Vec<ObjectId>) -> ObjectGuard {
-        let mut held = self.held.lock();
-        let blocked = |held: &Held| {
-            ids.iter().any(|id| {
-                let within = |(first, last): &(ObjectId, ObjectId)| (*first..=*last).contains(id);
-                held.ids.contains(id) || held.ranges.iter().any(within)
-            })
-        };
-        while blocked(&held) {
-            self.ended.wait(&mut held);
-        }
-        held.ids.extend(&ids);
-        ObjectGuard {
-            locks: Arc::clone(self),
-            ids,
-            range: None,
-        }
+        self.lock_when_free(ids, None)
     }
 
     /// Locks one object.
@@ -59,20 +57,24 @@ impl ObjectLocks {
 
     /// Locks all objects from `first` to `last`.
     pub(crate) fn lock_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> ObjectGuard {
+        self.lock_when_free(Vec::new(), Some((first, last)))
+    }
+
+    fn lock_when_free(
+        self: &Arc<Self>,
+        ids: Vec<ObjectId>,
+        range: Option<(ObjectId, ObjectId)>,
+    ) -> ObjectGuard {
         let mut held = self.held.lock();
-        let blocked = |held: &Held| {
-            let meets = |(from, to): &(ObjectId, ObjectId)| *from <= last && first <= *to;
-            held.ids.iter().any(|id| (first..=last).contains(id)) || held.ranges.iter().any(meets)
-        };
-        while blocked(&held) {
+        while ids.iter().any(|id| held.meets(*id, *id))
+            || range.is_some_and(|(first, last)| held.meets(first, last))
+        {
             self.ended.wait(&mut held);
         }
-        held.ranges.push((first, last));
-        ObjectGuard {
-            locks: Arc::clone(self),
-            ids: Vec::new(),
-            range: Some((first, last)),
-        }
+        held.ids.extend(&ids);
+        held.ranges.extend(range);
+        let locks = Arc::clone(self);
+        ObjectGuard { locks, ids, range }
     }
 }
 
