@@ -82,48 +82,35 @@ enum Verdict {
     End,
 }
 
-/// known, trusted, blank, resumes (`None`: either), verdict.
-type Rule = (
-    Option<bool>,
-    Option<bool>,
-    Option<bool>,
-    Option<bool>,
-    Verdict,
-);
+/// What a rule asks of a fact.
+const YES: Option<bool> = Some(true);
+const NO: Option<bool> = Some(false);
+const ANY: Option<bool> = None;
+
+/// known, trusted, blank, resumes; verdict.
+type Rule = ([Option<bool>; 4], Verdict);
 
 /// Every combination is decided by exactly one rule (tested).
 const RULES: [Rule; 5] = [
-    (Some(true), None, None, None, Verdict::Damaged),
-    (Some(false), Some(false), None, None, Verdict::End),
-    (Some(false), Some(true), Some(false), None, Verdict::Damaged),
-    (
-        Some(false),
-        Some(true),
-        Some(true),
-        Some(true),
-        Verdict::Hole,
-    ),
-    (
-        Some(false),
-        Some(true),
-        Some(true),
-        Some(false),
-        Verdict::End,
-    ),
+    ([YES, ANY, ANY, ANY], Verdict::Damaged),
+    ([NO, NO, ANY, ANY], Verdict::End),
+    ([NO, YES, NO, ANY], Verdict::Damaged),
+    ([NO, YES, YES, YES], Verdict::Hole),
+    ([NO, YES, YES, NO], Verdict::End),
 ];
 
-#[expect(
-    clippy::fn_params_excessive_bools,
-    reason = "the columns of the table, in their order"
-)]
-fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
-    let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
+/// The rules that fit these facts, in the order of the table's columns.
+fn fitting(facts: [bool; 4]) -> impl Iterator<Item = &'static Rule> {
+    let fits = |(wanted, is): (&Option<bool>, bool)| wanted.is_none_or(|wanted| wanted == is);
     RULES
         .iter()
-        .find(|(k, t, b, r, _)| {
-            fits(*k, known) && fits(*t, trusted) && fits(*b, blank) && fits(*r, resumes)
-        })
-        .map_or(Verdict::Damaged, |rule| rule.4)
+        .filter(move |(wanted, _)| wanted.iter().zip(facts).all(fits))
+}
+
+fn decide(facts: [bool; 4]) -> Verdict {
+    fitting(facts)
+        .next()
+        .map_or(Verdict::Damaged, |(_, verdict)| *verdict)
 }
 
 impl Log {
@@ -228,7 +215,7 @@ impl Log {
             let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
             let is_asked = blank && trusted && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
-            match decide(known, trusted, blank, resumes) {
+            match decide([known, trusted, blank, resumes]) {
                 Verdict::Damaged => {
                     let passed =
                         self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?;
@@ -597,25 +584,17 @@ mod tests {
 
     #[test]
     fn every_combination_is_decided_by_exactly_one_rule() {
-        let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
         for bits in 0..16u8 {
-            let [k, t, b, r] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-            let deciding = RULES.iter().filter(|rule| {
-                fits(rule.0, k) && fits(rule.1, t) && fits(rule.2, b) && fits(rule.3, r)
-            });
-            assert_eq!(
-                deciding.count(),
-                1,
-                "known {k} trusted {t} blank {b} resumes {r}"
-            );
+            let facts = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+            assert_eq!(fitting(facts).count(), 1, "{facts:?}");
         }
     }
 
     #[test]
     fn what_was_synced_is_never_skipped_and_what_was_not_never_blocks() {
-        assert_eq!(decide(true, true, true, true), Verdict::Damaged);
-        assert_eq!(decide(false, false, false, true), Verdict::End);
-        assert_eq!(decide(false, true, true, true), Verdict::Hole);
-        assert_eq!(decide(false, true, false, false), Verdict::Damaged);
+        assert_eq!(decide([true, true, true, true]), Verdict::Damaged);
+        assert_eq!(decide([false, false, false, true]), Verdict::End);
+        assert_eq!(decide([false, true, true, true]), Verdict::Hole);
+        assert_eq!(decide([false, true, false, false]), Verdict::Damaged);
     }
 }
