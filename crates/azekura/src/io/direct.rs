@@ -187,7 +187,11 @@ impl DirectFile {
     }
 }
 
-impl Storage for DirectFile {
+impl super::over::Over for DirectFile {
+    fn below(&self) -> &dyn Storage {
+        &self.file
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.is_aligned(offset, buf) {
             return self.read_blocks(offset, buf, buf.len());
@@ -228,8 +232,8 @@ impl Storage for DirectFile {
 
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         if !self.is_aligned(offset, bytes) {
-            self.write_at(offset, bytes)?;
-            return self.sync();
+            Storage::write_at(self, offset, bytes)?;
+            return self.file.sync();
         }
         self.within(Kind::Invalid, offset, bytes.len() as u64)?;
         self.file.write_durably(offset, bytes)
@@ -253,19 +257,15 @@ impl Storage for DirectFile {
                     .found(size, format!("a multiple of {}", self.alignment)),
             );
         }
-        let present = self.size()?;
+        let present = Storage::size(self)?;
         match size.cmp(&present) {
             Ordering::Equal => Ok(()),
-            Ordering::Greater => self.allocate(present, size - present),
+            Ordering::Greater => Storage::allocate(self, present, size - present),
             Ordering::Less => {
                 self.seen.store(0, Relaxed);
                 self.file.resize(size)
             }
         }
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -278,16 +278,16 @@ impl Storage for DirectFile {
         if self.file.take_room(&range)? {
             return Ok(());
         }
-        let size = self.size()?;
+        let size = Storage::size(self)?;
         if range.end > size {
             let grown = self.file.file.set_len(range.end);
-            grown.map_err(|e| Error::io("cannot grow", e).at(self.path()).offset(size))?;
+            grown.map_err(|e| {
+                Error::io("cannot grow", e)
+                    .at(self.file.path())
+                    .offset(size)
+            })?;
         }
         write_zeros(self, offset.max(size), range.end)
-    }
-
-    fn allocated(&self) -> Result<u64> {
-        self.file.allocated()
     }
 
     /// `Invalid`: a map is the page cache.
@@ -295,20 +295,8 @@ impl Storage for DirectFile {
         Err(Error::new(Kind::Invalid, "a direct file is not mapped").at(self.file.path()))
     }
 
-    fn drop_cache(&self) -> Result<()> {
-        self.file.drop_cache()
-    }
-
-    fn boot_id(&self) -> [u8; 16] {
-        self.file.boot_id()
-    }
-
-    fn entropy(&self) -> u64 {
-        self.file.entropy()
-    }
-
-    fn has_writer(&self) -> bool {
-        self.file.has_writer()
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        super::copy_through_memory(self, offset, len, target)
     }
 
     fn alignment(&self) -> u64 {
@@ -317,10 +305,6 @@ impl Storage for DirectFile {
 
     fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
         self.file.backing_file()
-    }
-
-    fn path(&self) -> &Path {
-        self.file.path()
     }
 }
 

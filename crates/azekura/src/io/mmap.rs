@@ -25,6 +25,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+
 use crate::error::{Error, Kind, Result};
 
 /// Addresses that a process has for maps of files, of the 128 TiB of x86-64: the others are for indexes and memory.
@@ -133,24 +135,12 @@ impl Map {
         capacity: u64,
         writable: bool,
     ) -> Result<Arc<Self>> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
         let prot = if writable {
             ProtFlags::READ | ProtFlags::WRITE
         } else {
             ProtFlags::READ
         };
-        // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                capacity as usize,
-                prot,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                file,
-                0,
-            )
-        }
-        .map_err(|e| {
+        let base = map_file(file, capacity, prot, MapFlags::SHARED).map_err(|e| {
             Error::io(
                 format!("cannot map {} of addresses", crate::error::size(capacity)),
                 e,
@@ -160,15 +150,7 @@ impl Map {
         // cache miss without a walk of page tables. Elsewhere the advice does nothing.
         // SAFETY: the range is the mapping just made; the advice does not change the bytes.
         unsafe { libc::madvise(base, capacity as usize, libc::MADV_HUGEPAGE) };
-        let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        let map = Arc::new(Self {
-            base,
-            capacity,
-            writable,
-            is_file: true,
-            observer: None,
-            unreadable: Unreadable::default(),
-        });
+        let map = Self::of(base, capacity, writable, true, None);
         RESERVED.fetch_add(capacity, Ordering::Relaxed);
         fault::register(&map);
         Ok(map)
@@ -177,29 +159,11 @@ impl Map {
     /// Maps the first `capacity` bytes of a file, which it has, so that what is stored there is this map's alone, and the
     /// file keeps its bytes. Costs the pages that are stored into.
     pub(crate) fn private_of_file(file: impl rustix::fd::AsFd, capacity: u64) -> Result<Arc<Self>> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
-        // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                capacity as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-                file,
-                0,
-            )
-        }
-        .map_err(|e| Error::io("cannot map the file for a reader", e))?;
-        let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new(Self {
-            base,
-            capacity,
-            writable: true,
-            // What is stored is the memory's alone: it must not be let go of.
-            is_file: false,
-            observer: None,
-            unreadable: Unreadable::default(),
-        }))
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let base = map_file(file, capacity, prot, MapFlags::PRIVATE)
+            .map_err(|e| Error::io("cannot map the file for a reader", e))?;
+        // What is stored is the memory's alone, and no file's: it must not be let go of.
+        Ok(Self::of(base, capacity, true, false, None))
     }
 
     /// Zeroed private memory of `capacity` bytes, taken page by page as it is touched.
@@ -207,7 +171,6 @@ impl Map {
         capacity: u64,
         observer: Option<Arc<dyn WriteObserver>>,
     ) -> Result<Arc<Self>> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
         let base = unsafe {
             mmap_anonymous(
@@ -226,15 +189,25 @@ impl Map {
                 e,
             )
         })?;
-        let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new(Self {
-            base,
+        Ok(Self::of(base, capacity, true, false, observer))
+    }
+
+    /// A mapping that was just made.
+    fn of(
+        base: *mut std::ffi::c_void,
+        capacity: u64,
+        writable: bool,
+        is_file: bool,
+        observer: Option<Arc<dyn WriteObserver>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            base: NonNull::new(base.cast()).expect("mmap does not return null"),
             capacity,
-            writable: true,
-            is_file: false,
+            writable,
+            is_file,
             observer,
             unreadable: Unreadable::default(),
-        }))
+        })
     }
 
     /// Whether an observer sees what is stored.
@@ -524,6 +497,18 @@ impl Map {
         // SAFETY: in bounds (asserted); the advice does not change the bytes.
         unsafe { libc::madvise(self.at(offset).cast(), len as usize, libc::MADV_HUGEPAGE) };
     }
+}
+
+/// Maps the first bytes of a file.
+fn map_file(
+    file: impl rustix::fd::AsFd,
+    capacity: u64,
+    prot: ProtFlags,
+    flags: MapFlags,
+) -> rustix::io::Result<*mut std::ffi::c_void> {
+    let (any, flags) = (std::ptr::null_mut(), flags | MapFlags::NORESERVE);
+    // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
+    unsafe { mmap(any, capacity as usize, prot, flags, file, 0) }
 }
 
 impl Unreadable {

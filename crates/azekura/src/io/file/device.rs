@@ -12,7 +12,6 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, ioctl_blksszget, seek};
 
 use super::{File, refused};
@@ -75,18 +74,10 @@ impl File {
             .map_err(|e| Error::io("cannot ask for the size of a block", e).at(path))?;
         // One device, whatever names it has.
         let lock = FileLock::take(&file, (u64::MAX, found.rdev()), access, path)?;
-        Ok(Self {
-            file,
-            path: path.to_path_buf(),
-            place: path.to_path_buf(),
-            access,
-            lock,
-            device: Some(Device {
-                block: u64::from(reported).max(ALIGNMENT),
-            }),
-            nameless: Mutex::new(None),
-            replaces: false,
-        })
+        let mut opened = Self::of(file, path, access, lock);
+        let block = u64::from(reported).max(ALIGNMENT);
+        opened.device = Some(Device { block });
+        Ok(opened)
     }
 
     /// The block of the device it is, if it is one.

@@ -132,7 +132,11 @@ impl File {
             return Err(Error::new(Kind::Mismatch, "not a regular file").at(path));
         }
         let lock = FileLock::take(&file, (found.dev(), found.ino()), access, path)?;
-        Ok(Self {
+        Ok(Self::of(file, path, access, lock))
+    }
+
+    fn of(file: std::fs::File, path: &Path, access: Access, lock: FileLock) -> Self {
+        Self {
             file,
             path: path.to_path_buf(),
             place: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
@@ -141,18 +145,18 @@ impl File {
             device: None,
             nameless: Mutex::new(None),
             replaces: false,
-        })
+        }
+    }
+
+    fn looked_at(&self) -> Result<std::fs::Metadata> {
+        let found = self.file.metadata();
+        found.map_err(|e| Error::io("cannot look at the file", e).at(&self.path))
     }
 
     /// Refuses writers as long as this handle, which was opened for reading, lives: `Locked` if there is a writer.
     pub fn keep_writers_out(&self) -> Result<()> {
-        let inode = std::os::unix::fs::MetadataExt::ino(
-            &self
-                .file
-                .metadata()
-                .map_err(|error| Error::io("cannot look at the file", error).at(&self.path))?,
-        );
-        FileLock::keep_writers_out(&self.file, inode, &self.path)
+        let found = self.looked_at()?;
+        FileLock::keep_writers_out(&self.file, found.ino(), &self.path)
     }
 
     /// The same file opened again, for requests that may outlive the process (`file_lock`). `Io` where the system does not tell open files.
@@ -162,16 +166,10 @@ impl File {
             .and_then(|again| again.ok_or_else(|| ErrorKind::Unsupported.into()))
             .map_err(|error| self.error("cannot open the file again", error, 0))?;
         let lock = FileLock::of_flights(&file, self.access, &self.path)?;
-        Ok(Self {
-            file,
-            path: self.path.clone(),
-            place: self.place.clone(),
-            access: self.access,
-            lock,
-            nameless: Mutex::new(None),
-            replaces: false,
-            device: self.device,
-        })
+        let mut again = Self::of(file, &self.path, self.access, lock);
+        again.place.clone_from(&self.place);
+        again.device = self.device;
+        Ok(again)
     }
 
     /// The file for those who write it from its beginning to its end.
@@ -286,8 +284,7 @@ impl File {
         if self.device.is_some() || self.nameless.lock().is_some() {
             return Ok(());
         }
-        let here = self.file.metadata();
-        let here = here.map_err(|e| Error::io("cannot look at the file", e).at(&self.path))?;
+        let here = self.looked_at()?;
         let found = match std::fs::symlink_metadata(&self.place) {
             Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => return Ok(()),
             Ok(_) => "another file",

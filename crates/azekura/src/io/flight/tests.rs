@@ -16,6 +16,7 @@ use crate::io::memory::Memory;
 use crate::io::region::Region;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory};
+use crate::testkit::Random;
 
 const BLOCK: usize = ALIGNMENT as usize;
 const SIZE: u64 = 1 << 20;
@@ -34,6 +35,25 @@ fn block(byte: u8) -> AlignedBuf {
     buf
 }
 
+fn write(offset: u64, byte: u8) -> Work {
+    let buf = block(byte);
+    Work::Write { offset, buf }
+}
+
+fn read(offset: u64) -> Work {
+    let buf = block(0);
+    Work::Read { offset, buf }
+}
+
+/// Waits for all that is in flight.
+fn land_all(flight: &mut dyn Flight) -> Vec<Landed> {
+    let mut landed = Vec::new();
+    while flight.in_flight() > 0 {
+        flight.land(&mut landed, None).unwrap();
+    }
+    landed
+}
+
 impl Case {
     fn launch(&mut self, token: u64, work: Work) {
         self.flight.launch(Request { token, work }).unwrap();
@@ -41,11 +61,7 @@ impl Case {
 
     /// Waits for all that is in flight.
     fn land_all(&mut self) -> Vec<Landed> {
-        let mut landed = Vec::new();
-        while self.flight.in_flight() > 0 {
-            self.flight.land(&mut landed, None).unwrap();
-        }
-        landed
+        land_all(self.flight.as_mut())
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -128,24 +144,16 @@ fn cases(depth: usize) -> Vec<Case> {
     cases
 }
 
-/// A sequence of numbers from a seed.
-fn next(state: &mut u64) -> u64 {
-    *state = state
-        .wrapping_mul(6364136223846793005)
-        .wrapping_add(1442695040888963407);
-    *state >> 33
-}
-
 #[test]
 fn what_was_written_in_flight_is_read_in_flight() {
     for mut case in cases(16) {
         let mut model = vec![0u8; SIZE as usize];
-        let (mut dice, mut landed) = (7, Vec::new());
+        let (mut dice, mut landed) = (Random::new(7), Vec::new());
         // Blocks that a request in flight touches.
         let mut busy: Vec<(u64, std::ops::Range<usize>)> = Vec::new();
         for token in 0..600u64 {
-            let len = 1 + next(&mut dice) as usize % 5;
-            let first = next(&mut dice) as usize % (256 - len);
+            let len = 1 + dice.index(5);
+            let first = dice.index(256 - len);
             while busy.len() == 16
                 || busy
                     .iter()
@@ -168,11 +176,10 @@ fn what_was_written_in_flight_is_read_in_flight() {
             let (offset, at) = ((first * BLOCK) as u64, first * BLOCK);
             let mut buf = AlignedBuf::zeroed(len * BLOCK, ALIGNMENT).unwrap();
             busy.push((token, first..first + len));
-            let work = if next(&mut dice).is_multiple_of(3) {
+            let work = if dice.one_in(3) {
                 Work::Read { offset, buf }
             } else {
-                buf.iter_mut()
-                    .for_each(|byte| *byte = next(&mut dice) as u8);
+                buf.copy_from_slice(&dice.bytes(len * BLOCK));
                 model[at..at + buf.len()].copy_from_slice(&buf);
                 if token.is_multiple_of(50) {
                     Work::WriteDurably { offset, buf }
@@ -194,15 +201,9 @@ fn everything_launched_lands_once_with_its_own_buffer() {
     for mut case in cases(8) {
         let mut wanted = Vec::new();
         for token in 0..7u64 {
-            let buf = block(token as u8);
+            let (offset, buf) = (token * ALIGNMENT, block(token as u8));
             wanted.push((token, buf.as_ptr().addr()));
-            case.launch(
-                token,
-                Work::Write {
-                    offset: token * ALIGNMENT,
-                    buf,
-                },
-            );
+            case.launch(token, Work::Write { offset, buf });
         }
         case.launch(7, Work::Sync);
         let mut seen = Vec::new();
@@ -227,33 +228,22 @@ fn what_may_not_fly_is_refused_and_the_rest_flies_on() {
             assert_eq!(error.kind(), Kind::Invalid, "{}", case.name);
             error.to_string()
         };
-        let buf = block(1);
-        let outside = refused(&mut case, Work::Write { offset: SIZE, buf });
+        let outside = refused(&mut case, write(SIZE, 1));
         assert!(outside.contains("outside the storage"), "{outside}");
-        let buf = block(1);
-        let beyond = refused(
-            &mut case,
-            Work::Read {
-                offset: u64::MAX - 4095,
-                buf,
-            },
-        );
+        let beyond = refused(&mut case, read(u64::MAX - 4095));
         assert!(beyond.contains("offset 0xfffffffffffff000"), "{beyond}");
         if case.storage.alignment() > 1 {
-            let buf = block(1);
-            let off = refused(&mut case, Work::Read { offset: 512, buf });
+            let off = refused(&mut case, read(512));
             assert!(off.contains("not aligned"), "{off}");
         }
-        let buf = block(1);
-        case.launch(0, Work::Write { offset: 0, buf });
+        case.launch(0, write(0, 1));
         case.launch(1, Work::Sync);
         let third = refused(&mut case, Work::Sync);
         assert!(third.contains("(found 3, expected at most 2)"), "{third}");
         assert_eq!(case.land_all().len(), 2, "{}", case.name);
         // What has grown meanwhile may be used.
         if case.storage.resize(SIZE + 4096).is_ok() {
-            let buf = block(1);
-            case.launch(3, Work::Write { offset: SIZE, buf });
+            case.launch(3, write(SIZE, 1));
             assert_eq!(case.land_all().len(), 1, "{}", case.name);
         }
     }
@@ -289,14 +279,7 @@ fn landing_waits_no_longer_than_said_and_not_at_all_when_woken() {
 fn a_dropped_flight_has_done_what_was_launched() {
     for mut case in cases(16) {
         for token in 0..16u64 {
-            let buf = block(token as u8 + 1);
-            case.launch(
-                token,
-                Work::Write {
-                    offset: token * ALIGNMENT,
-                    buf,
-                },
-            );
+            case.launch(token, write(token * ALIGNMENT, token as u8 + 1));
         }
         let (storage, name) = (Arc::clone(&case.storage), case.name.clone());
         drop(case.flight);
@@ -324,12 +307,9 @@ fn a_storage_that_ends_too_early_is_damage() {
             .and_then(|file| file.set_len(4096 + 100))
             .unwrap();
         for offset in [ALIGNMENT, 2 * ALIGNMENT] {
-            let buf = block(1);
             // Who asks for the size each time refuses it at once.
-            let launched = case.flight.launch(Request {
-                token: 0,
-                work: Work::Read { offset, buf },
-            });
+            let work = read(offset);
+            let launched = case.flight.launch(Request { token: 0, work });
             let landed = case.land_all().pop();
             let error = landed.map_or(launched, |landed| landed.result).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupted, "{}: {error}", case.name);
@@ -353,19 +333,14 @@ fn a_request_that_fails_says_where_and_the_others_land() {
             assert_eq!(flight.means(), "threads");
             disk.faults().fail(operation, nth, Fault::Error);
             for token in 0..12u64 {
-                let buf = AlignedBuf::zeroed(BLOCK, ALIGNMENT).unwrap();
-                let offset = token * ALIGNMENT;
                 let work = match token % 3 {
-                    0 => Work::Read { offset, buf },
-                    1 => Work::Write { offset, buf },
+                    0 => read(token * ALIGNMENT),
+                    1 => write(token * ALIGNMENT, 0),
                     _ => Work::Sync,
                 };
                 flight.launch(Request { token, work }).unwrap();
             }
-            let mut landed = Vec::new();
-            while flight.in_flight() > 0 {
-                flight.land(&mut landed, None).unwrap();
-            }
+            let landed = land_all(flight.as_mut());
             let failed: Vec<_> = landed.iter().filter(|done| done.result.is_err()).collect();
             assert_eq!((landed.len(), failed.len()), (12, 1), "{kind} {nth}");
             let error = failed[0].result.as_ref().unwrap_err();
@@ -424,7 +399,7 @@ fn ring_over_pipe(depth: usize, reads: bool) -> Option<(Ring, std::fs::File)> {
     Some((Ring::new(&pipe, depth).unwrap(), other.into()))
 }
 
-fn read(token: u64, len: usize) -> Request {
+fn request(token: u64, len: usize) -> Request {
     let buf = AlignedBuf::zeroed(len, ALIGNMENT).unwrap();
     Request {
         token,
@@ -437,20 +412,12 @@ fn sixteen_threads_carry_sixteen_requests_at_once() {
     // Nobody comes out of the barrier before sixteen are in it.
     let storage: Arc<dyn Storage> = Arc::new(Meeting(memory(), Barrier::new(16)));
     let mut flight = open(&storage, 16, Means::Best).unwrap();
-    let mut landed = Vec::new();
-    for round in 0..3 {
+    for _ in 0..3 {
         for token in 0..16 {
-            let buf = AlignedBuf::zeroed(BLOCK, ALIGNMENT).unwrap();
-            let work = Work::Read {
-                offset: ALIGNMENT,
-                buf,
-            };
+            let work = read(ALIGNMENT);
             flight.launch(Request { token, work }).unwrap();
         }
-        while flight.in_flight() > 0 {
-            flight.land(&mut landed, None).unwrap();
-        }
-        assert_eq!(landed.len(), 16 * (round + 1));
+        assert_eq!(land_all(flight.as_mut()).len(), 16);
     }
 }
 
@@ -458,20 +425,11 @@ fn sixteen_threads_carry_sixteen_requests_at_once() {
 fn a_storage_that_panics_fails_the_request_alone() {
     let storage: Arc<dyn Storage> = Arc::new(Meeting(memory(), Barrier::new(1)));
     let mut flight = open(&storage, 2, Means::Threads).unwrap();
-    let mut landed = Vec::new();
     for token in 0..2 {
-        let buf = AlignedBuf::zeroed(BLOCK, ALIGNMENT).unwrap();
-        let offset = token * ALIGNMENT;
-        flight
-            .launch(Request {
-                token,
-                work: Work::Read { offset, buf },
-            })
-            .unwrap();
+        let work = read(token * ALIGNMENT);
+        flight.launch(Request { token, work }).unwrap();
     }
-    while flight.in_flight() > 0 {
-        flight.land(&mut landed, None).unwrap();
-    }
+    let mut landed = land_all(flight.as_mut());
     landed.sort_by_key(|done| done.token);
     let kinds: Vec<_> = landed
         .iter()
@@ -487,16 +445,14 @@ fn the_kernel_holds_sixteen_requests_at_once() {
         return;
     };
     let mut landed = Vec::new();
-    (0..16).for_each(|token| ring.launch(read(token, 100)).unwrap());
-    assert!(ring.launch(read(16, 100)).is_err());
+    (0..16).for_each(|token| ring.launch(request(token, 100)).unwrap());
+    assert!(ring.launch(request(16, 100)).is_err());
     ring.land(&mut landed, Some(Duration::ZERO)).unwrap();
     // It took every entry, and completed none: nobody has written.
     assert!(landed.is_empty());
     assert_eq!((ring.in_flight(), ring.untaken()), (16, 0));
     to.write_all(&[7; 1600]).unwrap();
-    while ring.in_flight() > 0 {
-        ring.land(&mut landed, None).unwrap();
-    }
+    landed.extend(land_all(&mut ring));
     let mut tokens: Vec<u64> = landed.iter().map(|done| done.token).collect();
     tokens.sort_unstable();
     assert_eq!(tokens, (0..16).collect::<Vec<u64>>());
@@ -513,7 +469,7 @@ fn transfers_that_come_short_are_continued() {
         return;
     };
     let mut landed = Vec::new();
-    ring.launch(read(5, 1000)).unwrap();
+    ring.launch(request(5, 1000)).unwrap();
     let sent: Vec<u8> = (0..1000u32).map(|at| at as u8).collect();
     // A pipe hands out what there is.
     for part in [&sent[..1], &sent[1..400], &sent[400..999]] {
@@ -530,7 +486,7 @@ fn transfers_that_come_short_are_continued() {
     // Its end is the end of the storage.
     to.write_all(&[1]).unwrap();
     drop(to);
-    ring.launch(read(6, 1000)).unwrap();
+    ring.launch(request(6, 1000)).unwrap();
     ring.land(&mut landed, None).unwrap();
     let error = landed.pop().unwrap().result.unwrap_err();
     assert_eq!(
@@ -569,17 +525,10 @@ fn a_ring_fails_what_the_system_fails() {
     File::create(&path).unwrap().resize(SIZE).unwrap();
     let file: Arc<dyn Storage> = Arc::new(File::open(&path, Access::Read).unwrap());
     let mut ring = Ring::new(&file, 4).unwrap();
-    let buf = AlignedBuf::zeroed(BLOCK, ALIGNMENT).unwrap();
-    let work = Work::Write {
-        offset: ALIGNMENT,
-        buf,
-    };
+    let work = write(ALIGNMENT, 0);
     ring.launch(Request { token: 1, work }).unwrap();
-    ring.launch(read(2, BLOCK)).unwrap();
-    let mut landed = Vec::new();
-    while ring.in_flight() > 0 {
-        ring.land(&mut landed, None).unwrap();
-    }
+    ring.launch(request(2, BLOCK)).unwrap();
+    let mut landed = land_all(&mut ring);
     landed.sort_by_key(|done| done.token);
     let error = landed[0].result.as_ref().unwrap_err();
     let text = error.to_string();

@@ -74,13 +74,6 @@ impl Live {
         }
         Ok(())
     }
-
-    /// A file for `name`, which is free.
-    fn new_file(&mut self, name: &Path) -> Result<FileId> {
-        self.is_free(name)?;
-        self.next_file += 1;
-        Ok(self.next_file - 1)
-    }
 }
 
 /// A file that was opened.
@@ -358,6 +351,23 @@ impl SimDirectory {
         SimDisk(Arc::clone(&self.0))
     }
 
+    fn make(&self, name: &Path, wanted: Wanted) -> Result<Arc<dyn Storage>> {
+        self.0.strike_all_or_nothing(Operation::Name, name)?;
+        let mut live = self.0.live.lock();
+        if wanted != Wanted::Replacing {
+            live.is_free(name)?;
+        }
+        let id = live.next_file;
+        live.next_file += 1;
+        if wanted == Wanted::Nothing {
+            self.0.name(&mut live, name, id);
+        } else {
+            self.0.log.add(Event::CreateNameless { file: id });
+        }
+        let file = self.0.file(&mut live, id)?;
+        self.storage(file, name, Access::Write, wanted)
+    }
+
     fn storage(
         &self,
         file: Arc<SimFile>,
@@ -402,31 +412,15 @@ fn absent(name: &Path) -> Error {
 
 impl Directory for SimDirectory {
     fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
-        self.0.strike_all_or_nothing(Operation::Name, name)?;
-        let mut live = self.0.live.lock();
-        let id = live.new_file(name)?;
-        self.0.name(&mut live, name, id);
-        let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write, Wanted::Nothing)
+        self.make(name, Wanted::Nothing)
     }
 
     fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
-        self.0.strike_all_or_nothing(Operation::Name, name)?;
-        let mut live = self.0.live.lock();
-        let id = live.new_file(name)?;
-        self.0.log.add(Event::CreateNameless { file: id });
-        let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write, Wanted::Free)
+        self.make(name, Wanted::Free)
     }
 
     fn create_replacing(&self, name: &Path) -> Result<Arc<dyn Storage>> {
-        self.0.strike_all_or_nothing(Operation::Name, name)?;
-        let mut live = self.0.live.lock();
-        let id = live.next_file;
-        live.next_file += 1;
-        self.0.log.add(Event::CreateNameless { file: id });
-        let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write, Wanted::Replacing)
+        self.make(name, Wanted::Replacing)
     }
 
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
@@ -508,6 +502,11 @@ impl SimStorage {
             return Ok(());
         }
         Err(Error::new(Kind::Invalid, "the file is open for reading only").at(&self.path))
+    }
+
+    fn begin(&self, operation: Operation) -> Result<()> {
+        self.writable()?;
+        self.disk.strike_all_or_nothing(operation, &self.path)
     }
 
     fn within(&self, kind: Kind, offset: u64, len: u64) -> Result<()> {
@@ -600,9 +599,7 @@ impl Storage for SimStorage {
     }
 
     fn resize(&self, wanted: u64) -> Result<()> {
-        self.writable()?;
-        self.disk
-            .strike_all_or_nothing(Operation::Resize, &self.path)?;
+        self.begin(Operation::Resize)?;
         let present = self.present();
         if wanted > MAP_CAPACITY {
             return Err(failure(Operation::Resize, libc::EFBIG, &self.path).offset(wanted));
@@ -640,9 +637,7 @@ impl Storage for SimStorage {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.writable()?;
-        self.disk
-            .strike_all_or_nothing(Operation::Discard, &self.path)?;
+        self.begin(Operation::Discard)?;
         let end = offset.saturating_add(len).min(self.present());
         if offset >= end {
             return Ok(());
@@ -664,9 +659,7 @@ impl Storage for SimStorage {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.writable()?;
-        self.disk
-            .strike_all_or_nothing(Operation::Resize, &self.path)?;
+        self.begin(Operation::Resize)?;
         self.within(Kind::Invalid, offset, len)?;
         let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
         let holes = self.file.shape.holes.lock().range(pages).count() as u64;
