@@ -313,9 +313,7 @@ impl Index {
         look: impl FnOnce(&Leaf, Option<ObjectId>) -> R,
     ) -> Result<R> {
         let directory = self.directory.read();
-        let at = slot_of(&directory, id);
-        let slot = &directory[at];
-        let end = directory.get(at + 1).map(|slot| slot.first);
+        let (slot, end) = slot_and_end(&directory, id);
         let cached = slot.cached.read();
         if let State::Loaded(leaf) = &cached.state {
             return Ok(look(leaf, end));
@@ -365,9 +363,7 @@ impl Index {
     pub fn set(&self, id: ObjectId, entry: Option<Entry>) -> Result<Option<Entry>> {
         loop {
             let directory = self.directory.read();
-            let at = slot_of(&directory, id);
-            let slot = &directory[at];
-            let end = directory.get(at + 1).map(|slot| slot.first);
+            let (slot, end) = slot_and_end(&directory, id);
             let mut cached = slot.cached.write();
             let leaf = self.load(&mut cached, slot.first, end)?;
             let found = leaf.find(id);
@@ -380,13 +376,7 @@ impl Index {
             if entry.is_none() && found.is_err() {
                 return Ok(None);
             }
-            if Arc::get_mut(leaf).is_none() {
-                *leaf = Arc::new(leaf.copy()?);
-            }
-            let Some(leaf) = Arc::get_mut(leaf) else {
-                unreachable!("the copy is not shared")
-            };
-            let old = change(leaf, id, entry, found, self.len_max)?;
+            let old = change(own(leaf)?, id, entry, found, self.len_max)?;
             cached.dirty = true;
             match (old, entry) {
                 (None, Some(_)) => _ = self.count.fetch_add(1, Ordering::Relaxed),
@@ -400,9 +390,7 @@ impl Index {
     /// Sets an object's entry if it is still `expected`; returns whether it was. Needs memory only if the leaf is shared (`Full`).
     pub fn exchange(&self, id: ObjectId, expected: Entry, entry: Entry) -> Result<bool> {
         let directory = self.directory.read();
-        let at = slot_of(&directory, id);
-        let slot = &directory[at];
-        let end = directory.get(at + 1).map(|slot| slot.first);
+        let (slot, end) = slot_and_end(&directory, id);
         let mut cached = slot.cached.write();
         let leaf = self.load(&mut cached, slot.first, end)?;
         let Ok(place) = leaf.find(id) else {
@@ -411,12 +399,7 @@ impl Index {
         if Entry::decode(&leaf.0[place]).1 != expected {
             return Ok(false);
         }
-        if Arc::get_mut(leaf).is_none() {
-            *leaf = Arc::new(leaf.copy()?);
-        }
-        if let Some(leaf) = Arc::get_mut(leaf) {
-            leaf.0[place] = entry.encode(id);
-        }
+        own(leaf)?.0[place] = entry.encode(id);
         cached.dirty = true;
         Ok(true)
     }
@@ -566,9 +549,7 @@ impl LeafSlot {
             }),
         }
     }
-}
 
-impl LeafSlot {
     /// Takes the entries of the next leaf, if both hold at most `len_max`; returns whether it did.
     fn take_in(&mut self, next: &mut Self, len_max: usize) -> bool {
         let (own, next) = (self.cached.get_mut(), next.cached.get_mut());
@@ -603,6 +584,23 @@ fn slot_of(directory: &[LeafSlot], id: ObjectId) -> usize {
     directory
         .partition_point(|slot| slot.first <= id)
         .saturating_sub(1)
+}
+
+/// The leaf of `id`, and the first id of the next one.
+fn slot_and_end(directory: &[LeafSlot], id: ObjectId) -> (&LeafSlot, Option<ObjectId>) {
+    let at = slot_of(directory, id);
+    (&directory[at], directory.get(at + 1).map(|slot| slot.first))
+}
+
+/// A leaf to be changed: copied, if it is shared.
+fn own(leaf: &mut Arc<Leaf>) -> Result<&mut Leaf> {
+    if Arc::get_mut(leaf).is_none() {
+        *leaf = Arc::new(leaf.copy()?);
+    }
+    match Arc::get_mut(leaf) {
+        Some(leaf) => Ok(leaf),
+        None => unreachable!("the copy is not shared"),
+    }
 }
 
 fn change(

@@ -175,17 +175,13 @@ impl Snapshot {
 
     /// The value of object `id` and its sequence, as [`get`](Self::get).
     pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
-        let entry = self.entry(id);
-        entry
-            .map(|entry| self.read(id, entry, &(0..u64::MAX)))
-            .transpose()
+        self.found(id, &(0..u64::MAX))
     }
 
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none after its end. One read of the
     /// chunks of 64 KiB that hold them, which are verified.
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
-        let read = self.entry(id).map(|entry| self.read(id, entry, &range));
-        Ok(read.transpose()?.map(|(bytes, _)| bytes))
+        Ok(self.found(id, &range)?.map(|(bytes, _)| bytes))
     }
 
     /// The length of object `id` in bytes; `None`: there is none. No access.
@@ -195,8 +191,7 @@ impl Snapshot {
 
     /// The sequence of object `id`; `None`: there is none. One read of its first chunk.
     pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
-        let read = self.entry(id).map(|entry| self.read(id, entry, &(0..0)));
-        Ok(read.transpose()?.map(|(_, sequence)| sequence))
+        Ok(self.found(id, &(0..0))?.map(|(_, sequence)| sequence))
     }
 
     /// The objects of a range of ids, in the order of ids; `..` is all of them. No access, and no errors.
@@ -266,6 +261,11 @@ impl Snapshot {
                 .flat_map(move |(_, leaf)| leaf.entries_from(first))
                 .take_while(move |(id, _)| *id <= last)
         })
+    }
+
+    fn found(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+        let entry = self.entry(id);
+        entry.map(|of| self.read(id, of, range)).transpose()
     }
 
     fn read(&self, id: ObjectId, entry: Entry, range: &Range<u64>) -> Result<Read> {
