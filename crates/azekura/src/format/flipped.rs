@@ -124,20 +124,11 @@ mod tests {
     use super::*;
     use crate::format::checksum::crc;
     use crate::format::frame::FrameKind;
+    use crate::format::frame::tests::build;
     use crate::testkit::Random;
 
     fn frame(key: &[u8], value: &[u8]) -> Vec<u8> {
-        let header = Header::new(FrameKind::keyed(0), 0, key.len(), value.len());
-        let mut rest = Vec::new();
-        if let Some(word) = header.long_word() {
-            rest.extend_from_slice(&word.to_le_bytes());
-        }
-        rest.extend_from_slice(key);
-        rest.extend_from_slice(value);
-        rest.resize(header.frame_len() - 8, 0);
-        let mut frame = header.word(5, 9, &rest).to_le_bytes().to_vec();
-        frame.extend_from_slice(&rest);
-        frame
+        build(FrameKind::keyed(0), 0, key, value, 5, 9)
     }
 
     #[test]

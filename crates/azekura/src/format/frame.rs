@@ -460,14 +460,14 @@ impl<'a> Frame<'a> {
 
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const PUT: FrameKind = FrameKind::keyed(0);
     const REMOVE: FrameKind = FrameKind::keyed(1);
     const INSERT: FrameKind = FrameKind::keyed(2);
 
-    fn build(
+    pub(in crate::format) fn build(
         kind: FrameKind,
         flags: u8,
         key: &[u8],

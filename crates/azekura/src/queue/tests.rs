@@ -36,17 +36,21 @@ fn ask(id: u128, place: u64, deadline: Deadline) -> Ask {
 fn values_that_wait_are_bounded_by_bytes_and_one_that_is_larger_waits_alone() {
     let mut queue = queue(|options| options.limits.bytes_max = 100);
     let of = |id, bytes| Ask { bytes, ..write(id) };
-    queue.push(at(0), of(1, 1000), "large").unwrap();
+    push(&mut queue, at(0), of(1, 1000), "large");
     let refused = queue.push(at(0), of(2, 1), "second").unwrap_err();
     assert_eq!(refused, (Failure::TooLarge, "second"));
     // What holds no value is bounded by number alone.
-    queue.push(at(0), of(3, 0), "none").unwrap();
+    push(&mut queue, at(0), of(3, 0), "none");
     assert_eq!(drain(&mut queue, at(1)), ["large", "none"]);
     for id in 4..8 {
-        queue.push(at(1), of(id, 25), "quarter").unwrap();
+        push(&mut queue, at(1), of(id, 25), "quarter");
     }
     assert!(queue.push(at(1), of(9, 1), "more").is_err());
     assert_eq!(queue.counters().refused, 2);
+}
+
+fn push<T: std::fmt::Debug>(queue: &mut Queue<T>, now: Duration, ask: Ask, request: T) {
+    queue.push(now, ask, request).unwrap();
 }
 
 fn write(id: u128) -> Ask {
@@ -90,9 +94,7 @@ fn immediate_goes_before_dated_and_dated_by_deadline_before_infinity() {
         ("in all time", Deadline::Within(Duration::MAX)),
     ];
     for (id, (name, deadline)) in requests.into_iter().enumerate() {
-        queue
-            .push(at(5), ask(id as u128, 0, deadline), name)
-            .unwrap();
+        push(&mut queue, at(5), ask(id as u128, 0, deadline), name);
     }
     let wanted = [
         "now",
@@ -113,30 +115,28 @@ fn who_came_first_and_is_not_due_later_goes_first_without_sweeps() {
     })
     .unwrap();
     for (n, place) in [70, 10, 90, 20, 20].into_iter().enumerate() {
-        queue
-            .push(
-                at(n as u64),
-                ask(n as u128, place, Deadline::Within(SECOND)),
-                n,
-            )
-            .unwrap();
+        push(
+            &mut queue,
+            at(n as u64),
+            ask(n as u128, place, Deadline::Within(SECOND)),
+            n,
+        );
     }
     // It came last, and is due first.
-    queue
-        .push(at(9), ask(9, 0, Deadline::Within(SECOND / 2)), 9)
-        .unwrap();
+    push(
+        &mut queue,
+        at(9),
+        ask(9, 0, Deadline::Within(SECOND / 2)),
+        9,
+    );
     assert_eq!(drain(&mut queue, at(9)), [9, 0, 1, 2, 3, 4]);
 }
 
 #[test]
 fn a_sweep_goes_upwards_by_place_and_again_from_the_lowest() {
     let mut queue = queue(|options| options.breadth = 4);
-    let (ticket, _) = {
-        queue
-            .push(at(0), ask(0, 50, Deadline::Infinity), "50")
-            .unwrap();
-        run(&mut queue, at(0)).unwrap()
-    };
+    push(&mut queue, at(0), ask(0, 50, Deadline::Infinity), "50");
+    let (ticket, _) = run(&mut queue, at(0)).unwrap();
     queue.done(at(0), ticket, Duration::ZERO, false);
     for (id, (place, name)) in [
         (60, "60"),
@@ -149,9 +149,12 @@ fn a_sweep_goes_upwards_by_place_and_again_from_the_lowest() {
     .into_iter()
     .enumerate()
     {
-        queue
-            .push(at(0), ask(id as u128, place, Deadline::Infinity), name)
-            .unwrap();
+        push(
+            &mut queue,
+            at(0),
+            ask(id as u128, place, Deadline::Infinity),
+            name,
+        );
     }
     // 57 comes within the four that are looked at as 55 goes, 5 as 57 does.
     assert_eq!(
@@ -165,9 +168,12 @@ fn a_sweep_takes_deadlines_of_one_window_only() {
     let mut queue = queue(|options| options.window = at(50));
     for (place, millis, name) in [(9, 100, "a"), (8, 150, "b"), (1, 151, "c"), (7, 201, "d")] {
         let deadline = Deadline::Within(at(millis));
-        queue
-            .push(at(0), ask(u128::from(place), place, deadline), name)
-            .unwrap();
+        push(
+            &mut queue,
+            at(0),
+            ask(u128::from(place), place, deadline),
+            name,
+        );
     }
     // a and b are of one window, c and d of the next; then it goes up from 1.
     assert_eq!(drain(&mut queue, at(0)), ["b", "a", "c", "d"]);
@@ -181,13 +187,14 @@ fn nobody_is_overtaken_more_often_than_may_be() {
     })
     .unwrap();
     // The farthest waits, and nearer ones keep coming.
-    queue
-        .push(at(0), ask(0, u64::MAX, Deadline::Immediate), 0)
-        .unwrap();
+    push(&mut queue, at(0), ask(0, u64::MAX, Deadline::Immediate), 0);
     for n in 1..100u64 {
-        queue
-            .push(at(n), ask(u128::from(n), 1, Deadline::Immediate), n)
-            .unwrap();
+        push(
+            &mut queue,
+            at(n),
+            ask(u128::from(n), 1, Deadline::Immediate),
+            n,
+        );
         let (ticket, gone) = run(&mut queue, at(n)).unwrap();
         queue.done(at(n), ticket, Duration::ZERO, false);
         if gone == 0 {
@@ -202,18 +209,12 @@ fn nobody_is_overtaken_more_often_than_may_be() {
 fn writes_and_reads_of_an_object_keep_their_order_and_are_not_in_flight_at_once() {
     let mut queue = queue(|_| {});
     let read = |deadline| ask(7, 0, deadline);
-    queue.push(at(0), write(7), "write 1").unwrap();
-    queue
-        .push(at(0), read(Deadline::Infinity), "read 1")
-        .unwrap();
-    queue
-        .push(at(0), read(Deadline::Immediate), "read 2")
-        .unwrap();
-    queue.push(at(0), write(7), "write 2").unwrap();
-    queue
-        .push(at(0), read(Deadline::Immediate), "read 3")
-        .unwrap();
-    queue.push(at(0), write(8), "other").unwrap();
+    push(&mut queue, at(0), write(7), "write 1");
+    push(&mut queue, at(0), read(Deadline::Infinity), "read 1");
+    push(&mut queue, at(0), read(Deadline::Immediate), "read 2");
+    push(&mut queue, at(0), write(7), "write 2");
+    push(&mut queue, at(0), read(Deadline::Immediate), "read 3");
+    push(&mut queue, at(0), write(8), "other");
 
     let (write_1, name) = run(&mut queue, at(0)).unwrap();
     assert_eq!(name, "write 1");
@@ -239,27 +240,23 @@ fn a_range_waits_for_all_in_it_and_all_in_it_wait_for_the_range() {
         touches: Touches::Range(range),
         ..write(0)
     };
-    queue.push(at(0), write(10), "10").unwrap();
-    queue
-        .push(at(0), ask(19, 0, Deadline::Infinity), "read 19")
-        .unwrap();
-    queue.push(at(0), range(10..=19), "10..=19").unwrap();
-    queue.push(at(0), write(20), "20").unwrap();
-    queue
-        .push(at(0), ask(15, 0, Deadline::Immediate), "15")
-        .unwrap();
-    queue.push(at(0), range(12..=30), "12..=30").unwrap();
+    push(&mut queue, at(0), write(10), "10");
+    push(&mut queue, at(0), ask(19, 0, Deadline::Infinity), "read 19");
+    push(&mut queue, at(0), range(10..=19), "10..=19");
+    push(&mut queue, at(0), write(20), "20");
+    push(&mut queue, at(0), ask(15, 0, Deadline::Immediate), "15");
+    push(&mut queue, at(0), range(12..=30), "12..=30");
     let many = Ask {
         touches: Touches::Many(vec![5, 30, 30, 5]),
         ..write(0)
     };
-    queue.push(at(0), many, "5 and 30").unwrap();
+    push(&mut queue, at(0), many, "5 and 30");
     let mut empty = range(3..=3);
     #[expect(clippy::reversed_empty_ranges, reason = "what a caller may hand in")]
     {
         empty.touches = Touches::Range(9..=3);
     }
-    queue.push(at(0), empty, "none").unwrap();
+    push(&mut queue, at(0), empty, "none");
     let mut gone = Vec::new();
     let mut flying = Vec::new();
     while !queue.is_empty() {
@@ -285,17 +282,21 @@ fn a_range_waits_for_all_in_it_and_all_in_it_wait_for_the_range() {
 #[test]
 fn what_an_urgent_request_waits_for_is_as_urgent() {
     let mut queue = queue(|_| {});
-    queue
-        .push(at(0), ask(1, 0, Deadline::Infinity), "waits long")
-        .unwrap();
-    queue.push(at(0), write(7), "first write").unwrap();
-    queue.push(at(0), write(7), "second write").unwrap();
-    queue
-        .push(at(0), ask(2, 0, Deadline::Within(SECOND)), "dated")
-        .unwrap();
-    queue
-        .push(at(0), ask(7, 0, Deadline::Immediate), "read")
-        .unwrap();
+    push(
+        &mut queue,
+        at(0),
+        ask(1, 0, Deadline::Infinity),
+        "waits long",
+    );
+    push(&mut queue, at(0), write(7), "first write");
+    push(&mut queue, at(0), write(7), "second write");
+    push(
+        &mut queue,
+        at(0),
+        ask(2, 0, Deadline::Within(SECOND)),
+        "dated",
+    );
+    push(&mut queue, at(0), ask(7, 0, Deadline::Immediate), "read");
     assert_eq!(
         drain(&mut queue, at(0)),
         ["first write", "second write", "read", "dated", "waits long"]
@@ -306,19 +307,20 @@ fn what_an_urgent_request_waits_for_is_as_urgent() {
 fn late_requests_are_done_unless_late_ones_fail() {
     let dated = |id| ask(id, 0, Deadline::Within(SECOND));
     let mut patient = queue(|_| {});
-    patient.push(at(0), dated(1), "late").unwrap();
+    push(&mut patient, at(0), dated(1), "late");
     assert_eq!(patient.next_late(), None);
     assert!(matches!(patient.pop(at(5000)), Some(Next::Run(_, "late"))));
 
     let mut queue = queue(|options| options.fail_late = true);
-    queue.push(at(0), dated(1), "late").unwrap();
-    queue.push(at(500), dated(2), "in time").unwrap();
-    queue
-        .push(at(0), ask(3, 0, Deadline::Immediate), "immediate")
-        .unwrap();
-    queue
-        .push(at(0), ask(4, 0, Deadline::Infinity), "whenever")
-        .unwrap();
+    push(&mut queue, at(0), dated(1), "late");
+    push(&mut queue, at(500), dated(2), "in time");
+    push(
+        &mut queue,
+        at(0),
+        ask(3, 0, Deadline::Immediate),
+        "immediate",
+    );
+    push(&mut queue, at(0), ask(4, 0, Deadline::Infinity), "whenever");
     assert_eq!(queue.next_late(), Some(SECOND));
     assert!(matches!(
         queue.pop(at(1001)),
@@ -336,14 +338,14 @@ fn late_requests_are_done_unless_late_ones_fail() {
 #[test]
 fn a_late_request_leaves_those_after_it_where_they_are() {
     let mut queue = queue(|options| options.fail_late = true);
-    queue.push(at(0), write(7), "flies").unwrap();
+    push(&mut queue, at(0), write(7), "flies");
     let (flies, _) = run(&mut queue, at(0)).unwrap();
     let dated = Ask {
         deadline: Deadline::Within(SECOND),
         ..write(7)
     };
-    queue.push(at(0), dated, "late").unwrap();
-    queue.push(at(0), write(7), "after it").unwrap();
+    push(&mut queue, at(0), dated, "late");
+    push(&mut queue, at(0), write(7), "after it");
     // It fails though it waits for another, and who waits for it waits on.
     assert!(matches!(
         queue.pop(at(2000)),
@@ -351,7 +353,7 @@ fn a_late_request_leaves_those_after_it_where_they_are() {
     ));
     assert!(queue.pop(at(2000)).is_none());
     // Also who comes only now.
-    queue.push(at(2000), write(7), "comes now").unwrap();
+    push(&mut queue, at(2000), write(7), "comes now");
     assert!(queue.pop(at(2000)).is_none());
     queue.done(at(2000), flies, Duration::ZERO, false);
     assert_eq!(drain(&mut queue, at(2000)), ["after it", "comes now"]);
@@ -365,7 +367,7 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
         at_once: true,
         ..ask(id, 0, deadline)
     };
-    queue.push(at(0), write(7), "flies").unwrap();
+    push(&mut queue, at(0), write(7), "flies");
     let (flies, _) = run(&mut queue, at(0)).unwrap();
     let dated = Deadline::Within(SECOND);
     for (ask, name) in [
@@ -377,7 +379,7 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
         (write(8), "a write"),
         (at_once(8, Deadline::Immediate), "after a write"),
     ] {
-        queue.push(at(0), ask, name).unwrap();
+        push(&mut queue, at(0), ask, name);
     }
     let pop = |queue: &mut Queue<&'static str>, now| match queue.pop_at_once(now) {
         Some(Next::Run(ticket, request)) => {
@@ -404,7 +406,7 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
     wanted.sort_unstable();
     assert_eq!(gone, wanted);
     // A stopped queue gives all of it.
-    queue.push(at(1001), write(9), "stopped").unwrap();
+    push(&mut queue, at(1001), write(9), "stopped");
     queue.stop();
     let stopped = Some((Some(Failure::Stopped), "stopped"));
     assert_eq!(pop(&mut queue, at(1001)), stopped);
@@ -423,9 +425,7 @@ fn overloaded(policy: Policy) -> Queue<&'static str> {
         };
     });
     for id in 0..4 {
-        queue
-            .push(at(0), ask(id, 0, Deadline::Infinity), "early")
-            .unwrap();
+        push(&mut queue, at(0), ask(id, 0, Deadline::Infinity), "early");
     }
     assert_eq!(queue.busy_for(at(700)), Some(at(700)));
     queue
@@ -495,7 +495,7 @@ fn an_overloaded_queue_stops_and_a_stopped_one_fails_everything() {
 fn a_failing_device_stops_the_queue_where_it_should() {
     let mut queue = queue(|options| options.signs.remedy = Remedy::Stop);
     for id in 0..3 {
-        queue.push(at(0), write(id), "write").unwrap();
+        push(&mut queue, at(0), write(id), "write");
     }
     let health = [at(1), at(2)].map(|now| {
         let (ticket, _) = run(&mut queue, now).unwrap();
@@ -512,7 +512,7 @@ fn a_failing_device_stops_the_queue_where_it_should() {
 #[test]
 fn waiting_and_the_devices_time_are_counted_apart() {
     let mut queue = queue(|_| {});
-    queue.push(at(100), write(1), "write").unwrap();
+    push(&mut queue, at(100), write(1), "write");
     let (ticket, _) = run(&mut queue, at(350)).unwrap();
     assert_eq!((queue.len(), queue.in_flight()), (0, 1));
     queue.done(at(400), ticket, at(49), false);

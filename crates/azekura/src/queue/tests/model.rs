@@ -4,6 +4,7 @@
 //! is as urgent as whom, who is nearest. So it shares no idea with the queue but its rules.
 
 use super::*;
+use crate::testkit::Random;
 
 /// A request as the model has it.
 #[derive(Clone, Debug)]
@@ -115,33 +116,25 @@ impl Model {
     }
 }
 
-/// A sequence of numbers from a seed.
-fn below(state: &mut u64, bound: u64) -> u64 {
-    *state = state
-        .wrapping_mul(6364136223846793005)
-        .wrapping_add(1442695040888963407);
-    (*state >> 33) % bound
-}
-
-fn random_ask(dice: &mut u64) -> Ask {
-    let id = u128::from(below(dice, 12));
-    let touches = match below(dice, 10) {
-        0 => Touches::Range(id..=id + u128::from(below(dice, 4))),
-        1 => Touches::Many((0..3).map(|_| u128::from(below(dice, 12))).collect()),
+fn random_ask(dice: &mut Random) -> Ask {
+    let id = u128::from(dice.below(12));
+    let touches = match dice.below(10) {
+        0 => Touches::Range(id..=id + u128::from(dice.below(4))),
+        1 => Touches::Many((0..3).map(|_| u128::from(dice.below(12))).collect()),
         _ => Touches::One(id),
     };
-    let deadline = match below(dice, 4) {
+    let deadline = match dice.below(4) {
         0 => Deadline::Immediate,
         1 => Deadline::Infinity,
-        _ => Deadline::Within(at(below(dice, 200))),
+        _ => Deadline::Within(at(dice.below(200))),
     };
     Ask {
         touches,
-        writes: below(dice, 3) == 0,
-        place: below(dice, 100),
+        writes: dice.below(3) == 0,
+        place: dice.below(100),
         deadline,
         bytes: 0,
-        at_once: below(dice, 4) == 0,
+        at_once: dice.below(4) == 0,
         prioritized: false,
     }
 }
@@ -149,11 +142,11 @@ fn random_ask(dice: &mut u64) -> Ask {
 #[test]
 fn random_requests_go_as_the_model_says() {
     for seed in 0..60u64 {
-        let mut dice = seed;
+        let mut dice = Random::new(seed);
         let options = Options {
-            breadth: 1 + below(&mut dice, 6) as usize,
-            window: at(below(&mut dice, 100)),
-            overtakes_max: below(&mut dice, 5) as u32,
+            breadth: 1 + dice.below(6) as usize,
+            window: at(dice.below(100)),
+            overtakes_max: dice.below(5) as u32,
             fail_late: seed % 2 == 0,
             ..Options::default()
         };
@@ -161,12 +154,12 @@ fn random_requests_go_as_the_model_says() {
         let mut model = Model::default();
         let (mut flying, mut now, mut head, mut number) = (Vec::new(), Duration::ZERO, 0, 0);
         for step in 0..600 {
-            now += at(below(&mut dice, 20));
+            now += at(dice.below(20));
             let is_end = step >= 400;
-            match below(&mut dice, 4) {
+            match dice.below(4) {
                 3 => {
                     // As often one that does not wait.
-                    let cancelled = below(&mut dice, number + 1);
+                    let cancelled = dice.below(number + 1);
                     let mut known = model.0.iter_mut();
                     let waits = known.find(|of| of.number == cancelled && of.state == State::Waits);
                     let is_waiting = waits.map(|of| of.state = State::Gone).is_some();
@@ -193,11 +186,11 @@ fn random_requests_go_as_the_model_says() {
                     number += 1;
                 }
                 1 => {
-                    let takes = below(&mut dice, 3) > 0;
+                    let takes = dice.below(3) > 0;
                     pop_both(&mut queue, &mut model, now, takes, &mut head, &mut flying);
                 }
                 _ if !flying.is_empty() => {
-                    let at = below(&mut dice, flying.len() as u64) as usize;
+                    let at = dice.below(flying.len() as u64) as usize;
                     let (ticket, number) = flying.swap_remove(at);
                     queue.done(now, ticket, Duration::ZERO, false);
                     model.0.retain(|known| known.number != number);
