@@ -80,6 +80,7 @@ impl DerefMut for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::refusal;
 
     #[test]
     fn buffers_stand_at_multiples_of_the_alignment() {
@@ -105,8 +106,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_and_an_odd_alignment_are_errors() {
-        let refused = AlignedBuf::zeroed(usize::MAX - 5000, ALIGNMENT).unwrap_err();
-        assert_eq!(refused.kind(), Kind::Full);
+        refusal(AlignedBuf::zeroed(usize::MAX - 5000, ALIGNMENT), Kind::Full);
         let odd = AlignedBuf::zeroed(1, 1000).unwrap_err();
         assert_eq!(
             odd.to_string(),

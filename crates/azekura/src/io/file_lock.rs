@@ -288,6 +288,7 @@ mod tests {
     use crate::io::Storage;
     use crate::io::file::File;
     use crate::io::flight::{self, Means};
+    use crate::io::refusal;
 
     const PATH: &str = "AZEKURA_TEST_LOCK_PATH";
     const FLIES: &str = "AZEKURA_TEST_LOCK_FLIES";
@@ -351,12 +352,9 @@ mod tests {
     fn a_process_opens_a_file_once_for_writing_and_often_for_reading() {
         let (_folder, path) = new_file();
         let writer = File::open(&path, Access::Write).unwrap();
-        let error = File::open(&path, Access::Write).unwrap_err();
-        assert_eq!(error.kind(), Kind::Locked);
+        let error = refusal(File::open(&path, Access::Write), Kind::Locked);
         assert!(
-            error
-                .to_string()
-                .contains("this process already has it open"),
+            error.contains("this process already has it open"),
             "{error}"
         );
         let readers: Vec<File> = (0..3)
@@ -372,14 +370,13 @@ mod tests {
     fn another_process_is_named_and_its_death_frees_the_file() {
         let (_folder, path) = new_file();
         let mut child = other_process(&path, false);
-        let error = File::open(&path, Access::Write).unwrap_err();
-        assert_eq!(error.kind(), Kind::Locked);
+        let error = refusal(File::open(&path, Access::Write), Kind::Locked);
         let wanted = format!(
             "locked: it is open for writing by process {} at {}; open it read-only, or stop that process",
             child.id(),
             path.display()
         );
-        assert_eq!(error.to_string(), wanted);
+        assert_eq!(error, wanted);
         assert!(File::open(&path, Access::Read).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();

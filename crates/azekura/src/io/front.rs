@@ -45,18 +45,8 @@ impl Front {
 
     fn within(&self, offset: u64, len: u64) -> Result<()> {
         let size = self.size.load(Ordering::Acquire);
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(
-                Error::new(Kind::Invalid, "access past the end of the front")
-                    .at(self.below.path())
-                    .offset(offset)
-                    .found(
-                        format!("{len:#x} bytes"),
-                        format!("an end within {size:#x}"),
-                    ),
-            );
-        }
-        Ok(())
+        let what = "access past the end of the front";
+        super::check_within(self.below.as_ref(), offset, len, size, what)
     }
 }
 
@@ -130,16 +120,14 @@ impl super::over::Over for Front {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
+    use crate::io::refusal;
 
     #[test]
     fn it_grows_by_zeros_to_its_limit_and_touches_nothing_behind() {
         let below = Memory::from_bytes(&vec![7; 32768], 32768).unwrap();
         let front = Front::new(below.clone(), 16384, 4096).unwrap();
         assert_eq!(front.size().unwrap(), 4096);
-        assert_eq!(
-            front.read_at(4095, &mut [0; 2]).unwrap_err().kind(),
-            Kind::Invalid
-        );
+        refusal(front.read_at(4095, &mut [0; 2]), Kind::Invalid);
         front.resize(8192).unwrap();
         let mut seen = [1; 4098];
         front.read_at(4094, &mut seen).unwrap();
@@ -148,11 +136,8 @@ mod tests {
             (&[7, 7][..], false)
         );
         front.resize(4096).unwrap();
-        assert_eq!(
-            front.write_at(4096, &[1]).unwrap_err().kind(),
-            Kind::Invalid
-        );
-        assert_eq!(front.resize(16385).unwrap_err().kind(), Kind::Full);
+        refusal(front.write_at(4096, &[1]), Kind::Invalid);
+        refusal(front.resize(16385), Kind::Full);
         front.resize(16384).unwrap();
         assert!(below.to_vec()[16384..].iter().all(|byte| *byte == 7));
         assert!(Front::new(below.clone(), 32769, 0).is_err());

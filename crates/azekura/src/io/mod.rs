@@ -52,7 +52,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 pub use mmap::{Map, return_large_memory, return_unused_memory, unused_memory};
 
@@ -224,4 +224,28 @@ pub trait Directory: Send + Sync + Debug {
     fn list(&self) -> Result<Vec<std::path::PathBuf>>;
     /// Returns when names created, renamed and removed before survive loss of power.
     fn sync(&self) -> Result<()>;
+}
+
+/// `Invalid` unless so many bytes from `offset` on lie within `size` bytes of `storage`.
+fn check_within(storage: &dyn Storage, offset: u64, len: u64, size: u64, what: &str) -> Result<()> {
+    if offset.checked_add(len).is_none_or(|end| end > size) {
+        let wanted = format!("an end within {size:#x}");
+        return Err(Error::new(Kind::Invalid, what)
+            .at(storage.path())
+            .offset(offset)
+            .found(format!("{len:#x} bytes"), wanted));
+    }
+    Ok(())
+}
+
+/// What an error says that is expected to be of this kind.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn refusal<T, E: std::borrow::Borrow<Error>>(
+    result: std::result::Result<T, E>,
+    kind: Kind,
+) -> String {
+    let error = result.err().expect("it is not refused");
+    assert_eq!(error.borrow().kind(), kind, "{}", error.borrow());
+    error.borrow().to_string()
 }

@@ -206,6 +206,7 @@ impl super::over::Over for Overlay {
 mod tests {
     use super::*;
     use crate::io::Access;
+    use crate::io::refusal;
 
     fn bytes_of(storage: &dyn Storage) -> Vec<u8> {
         let mut bytes = vec![0; storage.size().unwrap() as usize];
@@ -246,8 +247,7 @@ mod tests {
             ] {
                 assert_eq!(refused.kind(), Kind::Invalid);
             }
-            let short = Overlay::new(below, 20_001).unwrap_err();
-            assert_eq!(short.kind(), Kind::Corrupted);
+            refusal(Overlay::new(below, 20_001), Kind::Corrupted);
         }
     }
 }

@@ -20,18 +20,8 @@ pub struct Region {
 impl Region {
     /// A window on `below`; `Invalid` if it does not lie within the present size.
     pub fn new(below: Arc<dyn Storage>, offset: u64, len: u64) -> Result<Self> {
-        let size = below.size()?;
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(
-                Error::new(Kind::Invalid, "the region lies outside its storage")
-                    .at(below.path())
-                    .offset(offset)
-                    .found(
-                        format!("{len:#x} bytes"),
-                        format!("an end within {size:#x}"),
-                    ),
-            );
-        }
+        let what = "the region lies outside its storage";
+        super::check_within(below.as_ref(), offset, len, below.size()?, what)?;
         Ok(Self { below, offset, len })
     }
 
@@ -146,6 +136,7 @@ impl super::over::Over for Region {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
+    use crate::io::refusal;
 
     fn memory() -> Arc<Memory> {
         Memory::from_bytes(&[1; 100], 4096).unwrap()
@@ -181,8 +172,8 @@ mod tests {
             region.map(4096).map(drop),
             Region::new(below.clone(), 99, 2).map(drop),
         ];
-        for refusal in refusals {
-            assert_eq!(refusal.unwrap_err().kind(), Kind::Invalid);
+        for refused in refusals {
+            refusal(refused, Kind::Invalid);
         }
         assert_eq!(below.to_vec(), [1; 100]);
         let error = region.write_at(29, &[2; 2]).unwrap_err();
@@ -203,6 +194,6 @@ mod tests {
         assert_eq!(below.to_vec()[9..12], [1, 3, 3]);
         assert_eq!(below.to_vec()[38..42], [3, 3, 4, 4]);
         assert_eq!(below.to_vec()[88..92], [4, 4, 1, 1]);
-        assert_eq!(whole.split(81).unwrap_err().kind(), Kind::Invalid);
+        refusal(whole.split(81), Kind::Invalid);
     }
 }

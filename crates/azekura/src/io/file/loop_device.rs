@@ -9,6 +9,7 @@ use std::process::Command;
 use super::*;
 use crate::io::aligned::{ALIGNMENT, AlignedBuf};
 use crate::io::direct::DirectFile;
+use crate::io::refusal;
 
 /// A device over a file of its own.
 #[derive(Debug)]
@@ -107,8 +108,7 @@ fn is_used_as_a_file_is(storage: &dyn Storage) {
     storage.resize(SIZE).unwrap();
     storage.read_at(1 << 20, &mut seen[..8192]).unwrap();
     assert!(seen[..8192] == [7; 8192]);
-    let end = storage.read_at(SIZE - 1, &mut [0; 2]).unwrap_err();
-    assert_eq!(end.kind(), Kind::Corrupted);
+    refusal(storage.read_at(SIZE - 1, &mut [0; 2]), Kind::Corrupted);
 
     let name = storage.path().display();
     assert_eq!(
@@ -125,7 +125,7 @@ fn is_used_as_a_file_is(storage: &dyn Storage) {
              use all of it, or a part by a region"
         )
     );
-    assert_eq!(storage.allocate(SIZE, 1).unwrap_err().kind(), Kind::Full);
+    refusal(storage.allocate(SIZE, 1), Kind::Full);
 }
 
 #[test]
@@ -185,10 +185,7 @@ fn what_a_device_has_after_its_last_block_is_not_used() {
     assert_eq!(direct.size().unwrap(), SIZE);
     direct.resize(SIZE).unwrap();
     direct.write_at(SIZE - 1, &[1]).unwrap();
-    assert_eq!(
-        direct.write_at(SIZE, &[1]).unwrap_err().kind(),
-        Kind::Invalid
-    );
+    refusal(direct.write_at(SIZE, &[1]), Kind::Invalid);
     drop(direct);
     let file = File::open(device.path(), Access::Read).unwrap();
     assert_eq!(file.size().unwrap(), SIZE + 3 * 512);
@@ -199,10 +196,8 @@ fn a_device_is_not_made_nor_replaced_and_links_to_it_lie_where_devices_do() {
     let Some(device) = LoopDevice::new(SIZE, 512) else {
         return;
     };
-    let made = File::create(device.path()).unwrap_err();
-    assert_eq!(made.kind(), Kind::Mismatch);
-    let replaced = File::create_replacing(device.path()).unwrap_err();
-    assert_eq!(replaced.kind(), Kind::Mismatch);
+    refusal(File::create(device.path()), Kind::Mismatch);
+    refusal(File::create_replacing(device.path()), Kind::Mismatch);
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(device.path(), &link).unwrap();

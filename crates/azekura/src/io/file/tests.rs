@@ -6,11 +6,20 @@
 use super::nameless::temporaries_left;
 use super::*;
 use crate::io::Directory;
+use crate::io::refusal;
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a");
     (folder, path)
+}
+
+/// A file of so many bytes.
+fn made(len: u64) -> (tempfile::TempDir, PathBuf, File) {
+    let (folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(len).unwrap();
+    (folder, path, file)
 }
 
 #[test]
@@ -30,28 +39,22 @@ fn what_was_replaced_before_it_was_locked_is_not_written_to() {
 
 #[test]
 fn what_a_file_system_does_not_have_is_refused_and_nothing_of_it_taken() {
-    let (folder, path) = folder();
-    let file = File::create(&path).unwrap();
-    file.resize(8192).unwrap();
+    let (folder, _, file) = made(8192);
     let before = (file.size().unwrap(), file.allocated().unwrap());
     let there = rustix::fs::statvfs(folder.path()).unwrap();
     // Others may give some back meanwhile.
     let wanted = (there.f_bfree * there.f_frsize).next_multiple_of(4096) * 3 / 2 + (256 << 20);
-    let refused = file.resize(wanted / 4096 * 4096).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Full, "{refused}");
+    refusal(file.resize(wanted / 4096 * 4096), Kind::Full);
     assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
     if let Ok(direct) = crate::io::direct::DirectFile::reopened(&file) {
-        let refused = direct.resize(wanted / 4096 * 4096).unwrap_err();
-        assert_eq!(refused.kind(), Kind::Full, "{refused}");
+        refusal(direct.resize(wanted / 4096 * 4096), Kind::Full);
         assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
     }
 }
 
 #[test]
 fn what_is_written_is_read_through_file_and_map_alike() {
-    let (_folder, path) = folder();
-    let file = File::create(&path).unwrap();
-    file.resize(8192).unwrap();
+    let (_folder, _, file) = made(8192);
     file.write_at(4000, b"across pages").unwrap();
     let map = file.map(1 << 30).unwrap();
     let mut seen = [0; 16];
@@ -69,9 +72,7 @@ fn what_is_written_is_read_through_file_and_map_alike() {
 
 #[test]
 fn growing_allocates_discarding_gives_back_and_both_read_as_zeros() {
-    let (_folder, path) = folder();
-    let file = File::create(&path).unwrap();
-    file.resize(1 << 20).unwrap();
+    let (_folder, _, file) = made(1 << 20);
     assert!(file.allocated().unwrap() >= 1 << 20);
     file.write_at(0, &vec![7; 65536]).unwrap();
     file.discard(0, 65536).unwrap();
@@ -81,19 +82,13 @@ fn growing_allocates_discarding_gives_back_and_both_read_as_zeros() {
     assert!(seen.iter().all(|byte| *byte == 0));
     file.resize(4096).unwrap();
     assert_eq!(file.size().unwrap(), 4096);
-    let error = file.read_at(4090, &mut seen[..10]).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupted);
-    assert!(
-        error.to_string().ends_with(" offset 0xffa (10 B wanted)"),
-        "{error}"
-    );
+    let error = refusal(file.read_at(4090, &mut seen[..10]), Kind::Corrupted);
+    assert!(error.ends_with(" offset 0xffa (10 B wanted)"), "{error}");
 }
 
 #[test]
 fn a_reader_keeps_its_pages_when_the_writer_shrinks_the_file() {
-    let (_folder, path) = folder();
-    let file = File::create(&path).unwrap();
-    file.resize(8192).unwrap();
+    let (_folder, path, file) = made(8192);
     let reader = File::open(&path, Access::Read).unwrap();
     file.resize(4096).unwrap();
     assert_eq!(reader.size().unwrap(), 8192);
@@ -107,13 +102,12 @@ fn new_files_are_private_and_names_are_taken_once() {
     let (_folder, path) = folder();
     let file = File::create(&path).unwrap();
     assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
-    let error = File::create(&path).unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid);
+    let error = refusal(File::create(&path), Kind::Invalid);
     let wanted = format!(
         "invalid: there is already a file of that name at {}; open it, or remove it first",
         path.display()
     );
-    assert_eq!(error.to_string(), wanted);
+    assert_eq!(error, wanted);
 }
 
 /// A file for `path` of each make.
@@ -134,19 +128,16 @@ fn a_file_without_a_name_appears_whole_and_locked() {
         file.take_name().unwrap();
         assert_eq!(std::fs::read(&path).unwrap()[..5], *b"whole");
         assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
-        let error = File::open(&path, Access::Write).unwrap_err();
-        assert_eq!(error.kind(), Kind::Locked);
+        refusal(File::open(&path, Access::Write), Kind::Locked);
         assert!(File::open(&path, Access::Read).unwrap().has_writer());
-        let error = File::create_nameless(&path).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
+        refusal(File::create_nameless(&path), Kind::Invalid);
         drop(file);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         std::fs::remove_file(&path).unwrap();
     }
-    let error = File::create_nameless(folder.path()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Mismatch);
+    refusal(File::create_nameless(folder.path()), Kind::Mismatch);
     let nowhere = folder.path().join("none/a");
-    assert_eq!(File::create_nameless(nowhere).unwrap_err().kind(), Kind::Io);
+    refusal(File::create_nameless(nowhere), Kind::Io);
 }
 
 #[test]
@@ -154,9 +145,8 @@ fn who_comes_second_to_a_name_replaces_nothing_and_leaves_nothing() {
     let (folder, path) = folder();
     for file in nameless(&path) {
         std::fs::write(&path, b"the first").unwrap();
-        let error = file.take_name().unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        assert!(error.to_string().contains("already a file"), "{error}");
+        let error = refusal(file.take_name(), Kind::Invalid);
+        assert!(error.contains("already a file"), "{error}");
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), b"the first");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -191,41 +181,33 @@ fn a_file_that_replaces_another_takes_its_name_when_it_is_whole() {
     let next = File::create_replacing(&path).unwrap();
     next.take_name().unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    let error = File::create_replacing(folder.path()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Mismatch);
+    refusal(File::create_replacing(folder.path()), Kind::Mismatch);
 }
 
 #[test]
 fn temporaries_of_a_dead_process_go_and_those_of_a_living_one_stay() {
     let (folder, path) = folder();
     let dead = folder.path().join(".a.0123456789abcdef.new");
-    let others = [
-        ".a.new",
-        ".b.0123456789abcdef.new",
-        ".a.0123456789abcdeg.new",
-    ];
+    let others = ["a.new", "b.0123456789abcdef.new", "a.0123456789abcdeg.new"];
+    let others = others.map(|name| folder.path().join(format!(".{name}")));
     std::fs::write(&dead, b"half").unwrap();
-    for name in others {
-        std::fs::write(folder.path().join(name), b"not ours").unwrap();
+    for other in &others {
+        std::fs::write(other, b"not ours").unwrap();
     }
     let living = File::temporary(&path).unwrap();
     assert!(!dead.exists());
     let second = File::temporary(&path).unwrap();
     second.take_name().unwrap();
     assert_eq!(temporaries_left(&path).len(), 1);
-    assert_eq!(living.take_name().unwrap_err().kind(), Kind::Invalid);
+    refusal(living.take_name(), Kind::Invalid);
     drop(living);
     assert_eq!(temporaries_left(&path), Vec::<PathBuf>::new());
-    for name in others {
-        assert!(folder.path().join(name).exists());
-    }
+    assert!(others.iter().all(|other| other.exists()));
 }
 
 #[test]
 fn a_durable_write_is_read_like_any_other() {
-    let (_folder, path) = folder();
-    let file = File::create(&path).unwrap();
-    file.resize(8192).unwrap();
+    let (_folder, _, file) = made(8192);
     let map = file.map(1 << 30).unwrap();
     map.store_u64(4096, 7);
     file.write_durably(4092, &[1, 2, 3, 4]).unwrap();
@@ -250,9 +232,8 @@ fn folders_links_and_pipes_are_refused_by_name() {
         (&pipe, "found a pipe, socket or device"),
     ];
     for (path, found) in refusals {
-        let error = File::open(path, Access::Read).unwrap_err();
-        assert_eq!(error.kind(), Kind::Mismatch);
-        assert!(error.to_string().contains(found), "{error}");
+        let error = refusal(File::open(path, Access::Read), Kind::Mismatch);
+        assert!(error.contains(found), "{error}");
     }
     let error = File::open(folder.path().join("none"), Access::Write).unwrap_err();
     assert!(
@@ -265,9 +246,7 @@ fn folders_links_and_pipes_are_refused_by_name() {
 
 #[test]
 fn ranges_are_copied_between_files_and_to_memory() {
-    let (folder, path) = folder();
-    let from = File::create(&path).unwrap();
-    from.resize(8192).unwrap();
+    let (folder, _, from) = made(8192);
     from.write_at(1000, &[9; 5000]).unwrap();
     let to = File::create(folder.path().join("b")).unwrap();
     to.resize(8192).unwrap();
@@ -299,7 +278,7 @@ fn a_folder_renames_removes_and_lists() {
     assert_eq!(files.list().unwrap(), [b]);
     files.remove(b).unwrap();
     assert!(!files.exists(b).unwrap());
-    assert_eq!(files.remove(b).unwrap_err().kind(), Kind::Io);
+    refusal(files.remove(b), Kind::Io);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::io::direct::DirectFile;
 use crate::io::file::File;
 use crate::io::file::loop_device::LoopDevice;
 use crate::io::memory::Memory;
+use crate::io::refusal;
 use crate::io::region::Region;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory};
@@ -104,11 +105,8 @@ fn storages() -> Vec<(&'static str, Arc<dyn Storage>, Below)> {
         Err(error) => notice(&format!("no direct file was tried: {error}")),
     }
     all.push(("memory", Memory::new(SIZE).unwrap(), None));
-    all.push((
-        "sim",
-        SimDisk::new(1).directory().create(Path::new("a")).unwrap(),
-        None,
-    ));
+    let sim = SimDisk::new(1).directory().create(Path::new("a"));
+    all.push(("sim", sim.unwrap(), None));
     let folder = tempfile::tempdir().unwrap();
     let file = File::create(folder.path().join("a")).unwrap();
     file.resize(SIZE + 8192).unwrap();
@@ -189,9 +187,9 @@ fn what_was_written_in_flight_is_read_in_flight() {
             };
             case.launch(token, work);
         }
-        case.land_all()
-            .into_iter()
-            .for_each(|done| done.result.unwrap());
+        for done in case.land_all() {
+            done.result.unwrap();
+        }
         assert!(case.bytes() == model, "{}", case.name);
     }
 }
@@ -343,8 +341,7 @@ fn a_request_that_fails_says_where_and_the_others_land() {
             let landed = land_all(flight.as_mut());
             let failed: Vec<_> = landed.iter().filter(|done| done.result.is_err()).collect();
             assert_eq!((landed.len(), failed.len()), (12, 1), "{kind} {nth}");
-            let error = failed[0].result.as_ref().unwrap_err();
-            assert_eq!(error.kind(), Kind::Io, "{error}");
+            refusal(failed[0].result.as_ref(), Kind::Io);
             assert_eq!(disk.faults().struck(), 1);
         }
     }
@@ -550,10 +547,7 @@ fn what_has_no_file_after_it_is_carried_by_threads() {
     );
     assert_eq!(open(&storage, 4, Means::Best).unwrap().means(), "threads");
     assert_eq!(open(&storage, 1000, Means::Best).unwrap().depth_max(), 64);
-    assert_eq!(
-        open(&storage, 0, Means::Best).unwrap_err().kind(),
-        Kind::Invalid
-    );
+    refusal(open(&storage, 0, Means::Best), Kind::Invalid);
     // Not aligned as the file below wants it.
     let folder = tempfile::tempdir().unwrap();
     if let Ok(direct) = DirectFile::create(folder.path().join("a")) {

@@ -141,30 +141,25 @@ impl Replay {
         };
         let mut seen = BTreeSet::new();
         chosen.retain(|happened| seen.insert(happened.clone()));
-        let mut choices: Vec<Choice> = chosen
-            .into_iter()
-            .map(|happened| Choice {
-                happened,
-                garbage: 0,
-                stale: 0,
-            })
-            .collect();
+        let chosen = chosen.into_iter().map(|happened| Choice {
+            happened,
+            garbage: 0,
+            stale: 0,
+        });
+        let mut choices: Vec<Choice> = chosen.collect();
         let whole = choices.len();
-        if limits.garbage && !places.is_empty() {
+        let mut again = |change: fn(&mut Choice, u64)| {
             for at in 0..limits.random.min(whole) {
-                choices.push(Choice {
-                    garbage: dice.u64() | 1,
-                    ..choices[at].clone()
-                });
+                let mut choice = choices[at].clone();
+                change(&mut choice, dice.u64() | 1);
+                choices.push(choice);
             }
+        };
+        if limits.garbage && !places.is_empty() {
+            again(|choice, seed| choice.garbage = seed);
         }
         if limits.stale {
-            for at in 0..limits.random.min(whole) {
-                choices.push(Choice {
-                    stale: dice.u64() | 1,
-                    ..choices[at].clone()
-                });
-            }
+            again(|choice, seed| choice.stale = seed);
         }
         choices
     }
@@ -261,38 +256,25 @@ impl Replay {
             }
         });
         let lost: Vec<String> = lost.collect();
-        let garbage = if choice.garbage == 0 {
-            ""
-        } else {
-            ", and garbage in flight"
-        };
-        let stale = if choice.stale == 0 {
-            ""
-        } else {
-            ", and garbage in new room"
-        };
-        format!("lost [{}]{garbage}{stale}", lost.join("; "))
+        let also = [(choice.garbage, "flight"), (choice.stale, "new room")];
+        let also = also.into_iter().filter(|(seed, _)| *seed != 0);
+        let also: Vec<String> = also
+            .map(|(_, of)| format!(", and garbage in {of}"))
+            .collect();
+        format!("lost [{}]{}", lost.join("; "), also.concat())
     }
 
     /// The disk the death of the process leaves here, with the first `within` bytes of the next event if
     /// that is a write: a process may die in the middle of a copy.
     pub fn kill(&self, within: usize) -> SimDisk {
         let mut state = self.state.clone();
-        if let Some(Event::Write {
-            file,
-            offset,
-            bytes,
-            mapped,
-        }) = self.events.get(self.at)
+        if let Some(mut event @ Event::Write { .. }) = self.events.get(self.at).cloned()
             && within > 0
         {
-            let bytes = bytes[..within.min(bytes.len())].into();
-            state.fold(&Event::Write {
-                file: *file,
-                offset: *offset,
-                bytes,
-                mapped: *mapped,
-            });
+            if let Event::Write { bytes, .. } = &mut event {
+                *bytes = bytes[..within.min(bytes.len())].into();
+            }
+            state.fold(&event);
         }
         SimDisk::of(self.seed, state)
     }

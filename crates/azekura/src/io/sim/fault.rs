@@ -6,7 +6,7 @@
 //! Sectors can be unreadable, too, and stay so for every reader: see [`Unreadable`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use parking_lot::Mutex;
 
@@ -45,18 +45,11 @@ pub enum Fault {
     Flip,
 }
 
-#[derive(Debug)]
-struct Plan {
-    operation: Operation,
-    from: u64,
-    to: u64,
-    fault: Fault,
-}
-
 #[derive(Debug, Default)]
 struct Inner {
     counts: BTreeMap<Operation, u64>,
-    plans: Vec<Plan>,
+    /// Which calls of an operation fail, and how.
+    plans: Vec<(Operation, RangeInclusive<u64>, Fault)>,
     struck: u64,
 }
 
@@ -116,22 +109,16 @@ pub struct Faults(Mutex<Inner>);
 impl Faults {
     /// The call number `nth` (from 0, counted since the disk was made) of `operation` fails, once.
     pub fn fail(&self, operation: Operation, nth: u64, fault: Fault) {
-        self.0.lock().plans.push(Plan {
-            operation,
-            from: nth,
-            to: nth,
-            fault,
-        });
+        self.plan(operation, nth..=nth, fault);
     }
 
     /// Every call of `operation` from number `nth` on fails.
     pub fn fail_from(&self, operation: Operation, nth: u64, fault: Fault) {
-        self.0.lock().plans.push(Plan {
-            operation,
-            from: nth,
-            to: u64::MAX,
-            fault,
-        });
+        self.plan(operation, nth..=u64::MAX, fault);
+    }
+
+    fn plan(&self, operation: Operation, calls: RangeInclusive<u64>, fault: Fault) {
+        self.0.lock().plans.push((operation, calls, fault));
     }
 
     /// Forgets all plans: the disk works again.
@@ -155,9 +142,9 @@ impl Faults {
         let count = inner.counts.entry(operation).or_default();
         let nth = *count;
         *count += 1;
-        let met =
-            |plan: &&Plan| plan.operation == operation && (plan.from..=plan.to).contains(&nth);
-        let fault = inner.plans.iter().find(met).map(|plan| plan.fault);
+        let mut plans = inner.plans.iter();
+        let met = plans.find(|(of, calls, _)| *of == operation && calls.contains(&nth));
+        let fault = met.map(|(_, _, fault)| *fault);
         inner.struck += u64::from(fault.is_some());
         fault
     }

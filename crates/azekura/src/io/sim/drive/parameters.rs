@@ -143,17 +143,13 @@ impl Parameters {
             },
             turn_ns: SECOND_NS * 60 / 15_000,
             zones: vec![200 * MIB],
-            write_gain: 1_000,
             bus_rate: 550 * MIB,
-            ahead_bytes: 4 * MIB,
             cache: WriteCache {
                 bytes: 128 * MIB,
                 volatile: true,
             },
-            depth: 32,
-            age_max_ns: SECOND_NS / 2,
             command_ns: 50_000,
-            flush_ns: 50_000,
+            ..Self::sata_7200()
         }
     }
 

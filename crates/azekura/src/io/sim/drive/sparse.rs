@@ -258,6 +258,7 @@ impl Storage for Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::refusal;
     use crate::testkit::Random;
 
     #[test]
@@ -283,10 +284,9 @@ mod tests {
         let (at, len) = (4 * PAGE - 5, 5000);
         sparse.read_at(at, &mut seen[..len]).unwrap();
         assert!(seen[..len] == model[at as usize..][..len]);
-        let error = sparse.write_at(16 * PAGE - 1, &[1; 2]).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupted);
-        assert_eq!(sparse.map(5 * PAGE).unwrap_err().kind(), Kind::Invalid);
-        assert_eq!(Sparse::new(PAGE, 1).unwrap_err().kind(), Kind::Invalid);
+        refusal(sparse.write_at(16 * PAGE - 1, &[1; 2]), Kind::Corrupted);
+        refusal(sparse.map(5 * PAGE), Kind::Invalid);
+        refusal(Sparse::new(PAGE, 1), Kind::Invalid);
     }
 
     #[test]

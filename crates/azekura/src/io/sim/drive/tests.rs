@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::*;
 use crate::io::Storage;
 use crate::io::memory::Memory;
+use crate::io::refusal;
 use crate::io::sim::Dice;
 
 const MIB: u64 = 1 << 20;
@@ -34,12 +35,8 @@ fn read_mean_ms(parameters: Parameters, share: u64, len: u64, count: u64) -> f64
     for _ in 0..count {
         // Somebody thinks in between, so that the angle is any.
         now += dice.below(20 * MS);
-        let done = drive.run(
-            now,
-            Command::Read,
-            dice.below(share - len) / 4096 * 4096,
-            len,
-        );
+        let at = dice.below(share - len) / 4096 * 4096;
+        let done = drive.run(now, Command::Read, at, len);
         sum += done - now;
         now = done;
     }
@@ -284,18 +281,13 @@ fn equal_requests_give_equal_times() {
             (Drive::new(Parameters::sata_7200()), Dice(11), Vec::new());
         let mut now = 0;
         for _ in 0..2000 {
-            let command = [
-                Command::Read,
-                Command::Write,
-                Command::Write,
-                Command::Flush,
-            ][dice.below(4) as usize];
-            drive.submit(
-                now,
-                command,
-                dice.below(900_000_000) * 4096,
-                dice.below(MIB),
-            );
+            let command = match dice.below(4) {
+                0 => Command::Read,
+                1 | 2 => Command::Write,
+                _ => Command::Flush,
+            };
+            let (at, len) = (dice.below(900_000_000) * 4096, dice.below(MIB));
+            drive.submit(now, command, at, len);
             if dice.below(3) == 0 {
                 let done = drive.next_completion().unwrap();
                 assert!(done.at >= done.arrival && done.at >= now);
@@ -317,6 +309,14 @@ fn an_access_beyond_the_drive_is_caught() {
     drive.submit(0, Command::Read, drive.parameters().capacity - 4096, 4097);
 }
 
+fn counts(writes: u64, flushes: u64, reads: u64) -> Counts {
+    Counts {
+        reads,
+        writes,
+        flushes,
+    }
+}
+
 #[test]
 fn a_storage_on_a_machine_keeps_its_bytes_and_takes_the_drives_time() {
     let machine = Machine::new(Parameters::sata_7200().with_capacity(1 << 30));
@@ -335,14 +335,7 @@ fn a_storage_on_a_machine_keeps_its_bytes_and_takes_the_drives_time() {
     assert_eq!(seen, [7; 8192]);
     assert!(machine.now_ns() - synced > MS);
     file.write_durably(0, &[1; 10]).unwrap();
-    assert_eq!(
-        machine.counts(),
-        Counts {
-            reads: 1,
-            writes: 2,
-            flushes: 2
-        }
-    );
+    assert_eq!(machine.counts(), counts(2, 2, 1));
     let before = machine.now_ns();
     machine.pass(5);
     assert_eq!(machine.now_ns(), before + 5);
@@ -360,23 +353,18 @@ fn what_was_stored_in_memory_is_written_with_the_next_sync() {
     file.write_at(9 * PAGE, &[7]).unwrap();
     file.read_at(PAGE, &mut [0; 9]).unwrap();
     assert_eq!((machine.now_ns(), machine.counts()), (0, Counts::default()));
-    let asked = |writes, flushes, reads| Counts {
-        reads,
-        writes,
-        flushes,
-    };
     file.sync().unwrap();
-    assert_eq!(machine.counts(), asked(2, 1, 0));
+    assert_eq!(machine.counts(), counts(2, 1, 0));
     file.sync().unwrap();
-    assert_eq!(machine.counts(), asked(2, 2, 0));
+    assert_eq!(machine.counts(), counts(2, 2, 0));
     map.write(0, &[7]);
     file.write_durably(PAGE, &[7]).unwrap();
-    assert_eq!(machine.counts(), asked(3, 3, 0));
+    assert_eq!(machine.counts(), counts(3, 3, 0));
     file.sync().unwrap();
-    assert_eq!(machine.counts(), asked(4, 4, 0));
+    assert_eq!(machine.counts(), counts(4, 4, 0));
     file.write_at(16 * PAGE, &[7]).unwrap();
     file.read_at(16 * PAGE, &mut [0; 9]).unwrap();
-    assert_eq!(machine.counts(), asked(5, 4, 1));
+    assert_eq!(machine.counts(), counts(5, 4, 1));
 }
 
 #[test]
@@ -384,12 +372,9 @@ fn a_storage_ends_where_its_drive_does_and_a_failed_call_takes_no_time() {
     let machine = Machine::new(Parameters::sata_7200().with_capacity(1 << 20));
     let memory = Memory::new(1 << 24).unwrap();
     let file = Clocked::new(memory, Arc::clone(&machine), 1 << 19);
-    let error = file.resize((1 << 19) + 1).unwrap_err();
-    assert_eq!(error.kind(), crate::error::Kind::Full);
+    let error = refusal(file.resize((1 << 19) + 1), crate::error::Kind::Full);
     assert!(
-        error
-            .to_string()
-            .contains("the drive ends before the storage"),
+        error.contains("the drive ends before the storage"),
         "{error}"
     );
     file.resize(1 << 19).unwrap();
