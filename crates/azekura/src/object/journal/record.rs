@@ -179,3 +179,52 @@ pub(crate) fn take_allocation_extent(take: &mut Take<'_>) -> Option<AllocationEx
         spans: take.all(take_span)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::frame::Header;
+    use crate::object::checkpoint::root::{PutInProgress, Root};
+    use crate::object::place::span::Span;
+
+    /// One more than a sequence that was read is a sequence, whatever a damaged or forged file states.
+    #[test]
+    fn sequences_beyond_the_last_are_damage_wherever_one_is_read() {
+        let is_read = |record: Record| {
+            let (kind, key, value) = record.encode();
+            let header = Header::new(kind, 0, key.len(), value.len());
+            let (key, value) = (&key[..], &value[..]);
+            let frame = Frame { header, key, value };
+            Record::decode(Address(0), &frame) == Some(record)
+        };
+        let (id, span) = (ObjectId(1), Span { unit: 2, units: 3 });
+        let (place, len, kind) = (4, 5000, 0);
+        let entry = Entry { place, len, kind };
+        for sequence in [SEQUENCES_END - 1, SEQUENCES_END, u64::MAX] {
+            let spans = vec![span];
+            let opened = AllocationExtent { sequence, spans };
+            let records = [
+                Record::Put(id, sequence, entry),
+                Record::Removed(id, sequence),
+                Record::RangeRemoved(sequence, id, id),
+                Record::Batch(vec![Record::Put(id, sequence, entry)]),
+                Record::Batch(vec![Record::Removed(id, sequence)]),
+                Record::Opened(opened.clone()),
+                Record::LowWater(sequence),
+                Record::Aborted(sequence),
+            ];
+            let is_sequence = sequence < SEQUENCES_END;
+            for record in records {
+                assert_eq!(is_read(record.clone()), is_sequence, "{record:?}");
+            }
+            let mut roots = [(); 3].map(|()| Root::default());
+            roots[0].sequence = sequence;
+            roots[1].allocation_extents.push(opened);
+            roots[2].in_progress.push(PutInProgress { sequence, span });
+            for root in roots {
+                let is_root = Root::decode(&root.encode()) == Some(root);
+                assert_eq!(is_root, is_sequence, "{sequence:#x}");
+            }
+        }
+    }
+}

@@ -524,14 +524,8 @@ mod tests {
             };
             refused(Seal { salt: 8, ..SEAL }, &bytes, len);
             refused(Seal { place: 12, ..SEAL }, &bytes, len);
-            refused(
-                Seal {
-                    id: ObjectId(0xabd),
-                    ..SEAL
-                },
-                &bytes,
-                len,
-            );
+            let id = ObjectId(0xabd);
+            refused(Seal { id, ..SEAL }, &bytes, len);
             refused(SEAL, &bytes, len + 1);
             for at in (0..bytes.len()).step_by(61).chain([bytes.len() - 1]) {
                 let mut flipped = bytes.clone();
@@ -590,6 +584,10 @@ mod tests {
         assert_eq!(Header::decode(&bytes, 8, 11), None);
         for len in 0..HEADER_LEN {
             assert_eq!(Header::decode(&bytes[..len], 7, 11), None);
+        }
+        for (sequence, is_one) in [((1 << 63) - 1, true), (1 << 63, false), (u64::MAX, false)] {
+            let header = Header::decode(&extent(SEAL, 5000, sequence), 7, 11);
+            assert_eq!(header.is_some(), is_one, "{sequence:#x}");
         }
     }
 }

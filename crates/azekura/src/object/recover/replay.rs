@@ -541,6 +541,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::refusal;
 
     /// A put that began before the removal of a range may be recorded after it, and after the low-water mark.
     #[test]
@@ -558,5 +559,18 @@ mod tests {
         }
         replay.raise_low_water(11);
         assert!(replay.ranges.is_empty());
+    }
+
+    #[test]
+    fn a_store_that_has_seen_the_last_sequences_is_damaged() {
+        for next in [
+            SEQUENCES_END - SEQUENCES_KEPT - LEAP,
+            SEQUENCES_END,
+            u64::MAX,
+        ] {
+            refusal(skip_sequences(next), Kind::Corrupted);
+        }
+        let last = skip_sequences(SEQUENCES_END - SEQUENCES_KEPT - LEAP - 1);
+        assert_eq!(last.unwrap(), SEQUENCES_END - SEQUENCES_KEPT - 1);
     }
 }
