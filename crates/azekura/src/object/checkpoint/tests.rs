@@ -8,7 +8,11 @@ use std::sync::Arc;
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
+use crate::io::refusal;
+use crate::kernel::SuperblockPair;
 use crate::log::parts::Parts;
+use crate::object::checkpoint::images::read_root;
+use crate::object::checkpoint::superblock::Super;
 use crate::object::{CreateOptions, ObjectId, Store};
 
 /// Objects of the store.
@@ -24,11 +28,25 @@ pub(in crate::object) fn without_small_objects(
         .group_size(64 << 10)
         .small_max(0)
         .background(false);
-    let memory = Memory::new(8 << 20).unwrap();
-    memory.resize(capacity).unwrap();
-    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-    let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
+    let (memory, store) = in_memory(&options);
     (options, memory, store)
+}
+
+/// An empty store in memory, and what it stands on.
+pub(in crate::object) fn in_memory(options: &CreateOptions) -> (Arc<Memory>, Store) {
+    let memory = Memory::new(64 << 20).unwrap();
+    memory.resize(options.capacity).unwrap();
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let store = Store::create_on(storage, None, options, &mut |_, _| {}).unwrap();
+    (memory, store)
+}
+
+/// Where the leaves of a closed store begin, and where their images stand.
+pub(in crate::object) fn leaves(storage: &dyn Storage) -> Vec<(ObjectId, u64)> {
+    let last = SuperblockPair::<Super>::read(storage).unwrap().payload;
+    let leaves = read_root(storage, &last).unwrap().leaves.into_iter();
+    let at = leaves.map(|(first, image)| (first, image.unwrap().extent.offset));
+    at.collect()
 }
 
 #[test]
@@ -50,8 +68,7 @@ fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
     store.sync().unwrap();
     let mut taken = Parts::default();
     while taken.write(&store.core.log, &[1; 3000], 7).is_ok() {}
-    let refused = store.checkpoint().unwrap_err();
-    assert_eq!(refused.kind(), Kind::Full, "{refused}");
+    refusal(store.checkpoint(), Kind::Full);
     store.checkpoint().unwrap();
     let storage = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
     let after = Store::open_on(storage, None, &options.opening).unwrap();

@@ -107,20 +107,13 @@ fn a_snapshot_stays_what_it_was() {
     }
     let shots = index.snapshot(false).unwrap();
     for n in 0..3000u128 {
-        index
-            .set(ObjectId(n), (n % 2 == 0).then(|| entry(2)))
-            .unwrap();
+        let stays = (n % 2 == 0).then(|| entry(2));
+        index.set(ObjectId(n), stays).unwrap();
     }
-    let seen: Vec<_> = shots
-        .iter()
-        .flat_map(|shot| {
-            index
-                .leaf_of(shot, None)
-                .unwrap()
-                .entries()
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let mut seen = Vec::new();
+    for shot in &shots {
+        seen.extend(index.leaf_of(shot, None).unwrap().entries());
+    }
     let wanted: Vec<_> = (0..3000u128).map(|n| (ObjectId(n), entry(1))).collect();
     assert_eq!(seen, wanted);
     assert_eq!(index.count(), 1500);
@@ -131,9 +124,8 @@ fn an_object_takes_at_most_26_bytes_in_any_order_of_puts() {
     for spread in [1u128, 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835] {
         let (index, _kept) = index();
         for n in 0..200_000u128 {
-            index
-                .set(ObjectId(n.wrapping_mul(spread)), Some(entry(7)))
-                .unwrap();
+            let id = ObjectId(n.wrapping_mul(spread));
+            index.set(id, Some(entry(7))).unwrap();
         }
         let each = index.memory() as f64 / index.count() as f64;
         assert!(each <= 26.0, "{each} bytes");
@@ -180,9 +172,8 @@ fn ids_that_came_and_went_leave_no_leaves_behind() {
         index.set(ObjectId(n), Some(entry(3))).unwrap();
         if n >= 2000 && n != 70_000 {
             let gone = n - 2000;
-            index
-                .set(ObjectId(gone), (gone % 30_000 == 0).then(|| entry(4)))
-                .unwrap();
+            let stays = (gone % 30_000 == 0).then(|| entry(4));
+            index.set(ObjectId(gone), stays).unwrap();
         }
     }
     store(&index, &kept);

@@ -170,8 +170,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    use crate::io::Storage as _;
-    use crate::io::memory::Memory;
+    use crate::object::checkpoint::tests::in_memory;
     use crate::object::{Change, CreateOptions, ObjectId, Store};
 
     const COUNT: u128 = 1500;
@@ -183,9 +182,7 @@ mod tests {
             .capacity(8 << 20)
             .journal_size(512 << 10)
             .background(false);
-        let memory = Memory::new(16 << 20).unwrap();
-        memory.resize(options.capacity).unwrap();
-        let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+        let (_, store) = in_memory(&options);
         let (is_pinned, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
         let removals = AtomicU64::new(0);
         std::thread::scope(|scope| {

@@ -123,6 +123,7 @@ mod tests {
     use std::path::Path;
 
     use crate::error::Kind;
+    use crate::io::refusal;
     use crate::io::sim::{Fault, Operation, SimDisk};
     use crate::object::{CreateOptions, ObjectId, Store};
     use crate::testkit::Random;
@@ -177,8 +178,7 @@ mod tests {
         for piece in 0..5 {
             let next = disk.faults().count(Operation::Write) + piece;
             disk.faults().fail(Operation::Write, next, Fault::Error);
-            let failed = store.put(ObjectId(1), &value(2)).unwrap_err();
-            assert_eq!(failed.kind(), Kind::Io);
+            refusal(store.put(ObjectId(1), &value(2)), Kind::Io);
             assert!(store.get(ObjectId(1)).unwrap() == Some(value(1).into()));
             let next = disk.faults().count(Operation::Read) + piece;
             disk.faults().fail(Operation::Read, next, Fault::Error);

@@ -360,14 +360,11 @@ impl Space {
     /// Frees units; units that are free stay so. In a running store: units that left limbo, or were never handed out.
     fn add(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
+            let added = space.change_list(at, |list| list.add(run))?;
             let limit = space.limit(at);
             let group = &mut space.groups[at];
-            let before = group.list_size(limit);
-            let added = group.load(space.source.as_ref(), at, limit)?.add(run)?;
-            space.lists = space.lists - before + group.list_size(limit);
             group.free += added;
             group.longest_at_most = limit;
-            group.dirty |= added > 0;
             space.free += u64::from(added);
             Ok(())
         })
@@ -376,16 +373,26 @@ impl Space {
     /// Removes units from the free ones, whether or not they are free.
     fn claim(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
-            let limit = space.limit(at);
-            let group = &mut space.groups[at];
-            let before = group.list_size(limit);
-            let removed = group.load(space.source.as_ref(), at, limit)?.remove(run)?;
-            space.lists = space.lists - before + group.list_size(limit);
-            group.free -= removed;
-            group.dirty |= removed > 0;
+            let removed = space.change_list(at, |list| list.remove(run))?;
+            space.groups[at].free -= removed;
             space.free -= u64::from(removed);
             Ok(())
         })
+    }
+
+    /// Changes the list of a group by as many units as `change` returns.
+    fn change_list(
+        &mut self,
+        at: usize,
+        change: impl FnOnce(&mut Runs) -> Result<u32>,
+    ) -> Result<u32> {
+        let limit = self.limit(at);
+        let group = &mut self.groups[at];
+        let before = group.list_size(limit);
+        let changed = change(group.load(self.source.as_ref(), at, limit)?)?;
+        self.lists = self.lists - before + group.list_size(limit);
+        group.dirty |= changed > 0;
+        Ok(changed)
     }
 
     fn each_group(

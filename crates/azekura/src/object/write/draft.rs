@@ -194,6 +194,7 @@ impl Drop for Draft {
 mod tests {
     use super::*;
     use crate::io::memory::Memory;
+    use crate::io::refusal;
     use crate::object::CreateOptions;
 
     fn store() -> Store {
@@ -234,13 +235,10 @@ mod tests {
         let error = draft.fill_from(&mut &[1; 4999][..]).unwrap_err();
         assert!(error.to_string().contains("too early"), "{error}");
         assert_eq!(draft.missing(), 1);
-        let error = store.put_draft(ObjectId(1), draft).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
+        refusal(store.put_draft(ObjectId(1), draft), Kind::Invalid);
         let strange = other.draft(0).unwrap();
-        let error = store.put_draft(ObjectId(1), strange).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        let error = store.draft(store.len_max() + 1).unwrap_err();
-        assert_eq!(error.kind(), Kind::TooLarge);
+        refusal(store.put_draft(ObjectId(1), strange), Kind::Invalid);
+        refusal(store.draft(store.len_max() + 1), Kind::TooLarge);
         assert_eq!(store.count(), 0);
         store.check_room().unwrap();
     }

@@ -432,9 +432,8 @@ impl crate::object::Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::Storage as _;
-    use crate::io::memory::Memory;
-    use crate::object::{CreateOptions, Store};
+    use crate::object::CreateOptions;
+    use crate::object::checkpoint::tests::in_memory;
 
     /// Free room is in pieces that are too short, and a snapshot pins what a sync would free: the object stays in the journal.
     #[test]
@@ -446,9 +445,7 @@ mod tests {
             .group_size(256 << 10)
             .small_max(SMALL as u64)
             .background(false);
-        let memory = Memory::new(8 << 20).unwrap();
-        memory.resize(options.capacity).unwrap();
-        let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+        let (_, store) = in_memory(&options);
         // Five of 11 units in each group of 64: 9 are left, and a packed extent of one small object takes 10.
         let mut count = 0;
         let large = vec![7; SMALL + 2000];

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::*;
-use crate::io::memory::Memory;
+use crate::io::refusal;
 use crate::io::sim::{Fault, Operation, SimDisk};
-use crate::io::{Access, Directory, Storage};
+use crate::io::{Access, Directory};
+use crate::object::checkpoint::tests::in_memory;
 use crate::object::{Change, CreateOptions};
 use crate::testkit::suite::{share, tried_in_rounds};
 use crate::testkit::{Random, round_seed};
@@ -40,9 +41,27 @@ fn options(journal: u64, data: u64) -> CreateOptions {
 
 /// A store in memory.
 fn store(options: &CreateOptions) -> Store {
-    let memory = Memory::new(64 << 20).unwrap();
-    memory.resize(options.capacity).unwrap();
-    Store::create_on(memory, None, options, &mut |_, _| ()).unwrap()
+    in_memory(options).1
+}
+
+/// A store on a disk that is simulated.
+fn on_disk(seed: u64, options: &CreateOptions) -> (SimDisk, Store) {
+    let disk = SimDisk::new(seed);
+    let directory = disk.directory();
+    let store = Store::create_in(&directory, Path::new(NAME), options, &mut |_, _| ());
+    (disk, store.unwrap())
+}
+
+fn open_on(disk: &SimDisk, options: &CreateOptions) -> Store {
+    let storage = disk.directory().open(Path::new(NAME), Access::Write);
+    Store::open_on(storage.unwrap(), None, &options.opening).unwrap()
+}
+
+/// Removes all objects: then so much is free.
+fn verify_emptied(store: &Store, empty: u64) {
+    store.remove_range(..).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(free(store), empty);
 }
 
 /// Free room when nothing is in limbo.
@@ -82,11 +101,9 @@ impl Storm<'_> {
         let _ending = Ending(&self.ended);
         while !self.ended.load(Ordering::Relaxed) {
             let guard = self.still.read();
-            self.step(
-                &mut self.models[thread as usize].lock().unwrap(),
-                thread,
-                &mut random,
-            );
+            let mut model = self.models[thread as usize].lock().unwrap();
+            self.step(&mut model, thread, &mut random);
+            drop(model);
             drop(guard);
             self.done.fetch_add(1, Ordering::Relaxed);
         }
@@ -202,10 +219,8 @@ fn compare(snapshot: &Snapshot, model: &Model, seed: u64) -> std::result::Result
     }
     let usage = snapshot.usage(range);
     let bytes: usize = wanted.iter().map(|(_, (_, len))| len).sum();
-    assert_eq!(
-        (usage.count, usage.bytes),
-        (listed.len() as u64, bytes as u64)
-    );
+    assert_eq!(usage.count, listed.len() as u64);
+    assert_eq!(usage.bytes, bytes as u64);
     for n in 0..OWN * THREADS {
         let id = id(n / OWN * 1000 + n % OWN);
         let range = random.below(10_000)..random.below(90_000);
@@ -259,9 +274,7 @@ fn storm(seed: u64, moments: u64, is_pinned: bool) -> std::result::Result<u64, S
     let left: usize = storm.models.iter().map(|of| of.lock().unwrap().len()).sum();
     assert_eq!(store.count(), left as u64);
     assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
-    store.remove_range(..).unwrap();
-    store.checkpoint().unwrap();
-    assert_eq!(free(&store), empty);
+    verify_emptied(&store, empty);
     Ok(compared)
 }
 
@@ -388,8 +401,7 @@ fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
             count += 1;
         }
     }
-    let refused = store.put(id(count), &value(count, 500)).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Full);
+    refusal(store.put(id(count), &value(count, 500)), Kind::Full);
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.count(), count);
     assert!(!snapshot.small.is_empty());
@@ -399,8 +411,7 @@ fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
     }
     store.checkpoint().unwrap();
     assert_eq!(store.count(), 0);
-    let refused = store.put(id(0), &value(0, 60_000)).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Full);
+    refusal(store.put(id(0), &value(0, 60_000)), Kind::Full);
     let after: Vec<_> = snapshot.values(..).collect();
     assert_eq!(after.len(), count as usize);
     for (before, after) in before.into_iter().zip(after) {
@@ -436,19 +447,15 @@ fn removals_go_on_in_a_full_store_however_long_one_lives() {
     }
     assert!(there > 20_000, "{there}");
     for (n, object) in (0..).zip(&before) {
-        assert_eq!(
-            snapshot.get(id(n)).unwrap(),
-            object.as_ref().ok().map(|(_, value)| value.to_vec().into())
-        );
+        let value = &object.as_ref().unwrap().1;
+        assert_eq!(snapshot.get(id(n)).unwrap().as_ref(), Some(value));
     }
     drop(snapshot);
     for n in 0..before.len() as u64 {
         store.remove(id(n)).unwrap();
         store.put(id(n), &value(n, 100)).unwrap();
     }
-    store.remove_range(..).unwrap();
-    store.checkpoint().unwrap();
-    assert_eq!(free(&store), empty);
+    verify_emptied(&store, empty);
 }
 
 #[test]
@@ -467,8 +474,7 @@ fn it_may_be_read_when_the_store_is_closed_and_keeps_others_out() {
     }
     store.remove_range(id(30)..).unwrap();
     store.close().unwrap();
-    let refused = Store::open(&path, &options.opening).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Locked);
+    refusal(Store::open(&path, &options.opening), Kind::Locked);
     let all = std::thread::spawn(move || {
         let all: Vec<_> = snapshot.values(..).collect();
         drop(snapshot);
@@ -491,10 +497,8 @@ fn it_may_be_read_when_the_store_is_closed_and_keeps_others_out() {
 
 #[test]
 fn a_death_while_one_lives_loses_neither_objects_nor_room() {
-    let disk = SimDisk::new(4);
     let options = options(256 << 10, 2 << 20);
-    let directory = disk.directory();
-    let store = Store::create_in(&directory, Path::new(NAME), &options, &mut |_, _| ()).unwrap();
+    let (disk, store) = on_disk(4, &options);
     let empty = free(&store);
     for n in 0..60 {
         store.put(id(n), &value(n, 500 * (n % 9) as usize)).unwrap();
@@ -510,15 +514,12 @@ fn a_death_while_one_lives_loses_neither_objects_nor_room() {
     }
     let died = disk.kill_state(disk.events());
     drop(snapshot);
-    let storage = died.directory().open(Path::new(NAME), Access::Write);
-    let store = Store::open_on(storage.unwrap(), None, &options.opening).unwrap();
+    let store = open_on(&died, &options);
     for n in 0..60 {
         let wanted = value(100 + n, 400 * (n % 9) as usize);
         assert_eq!(store.get(id(n)).unwrap(), Some(wanted.into()));
     }
-    store.remove_range(..).unwrap();
-    store.checkpoint().unwrap();
-    assert_eq!(free(&store), empty);
+    verify_emptied(&store, empty);
 }
 
 #[test]
@@ -538,18 +539,16 @@ fn it_costs_no_access_to_take_and_one_read_to_get() {
     assert_eq!(snapshot.head(id(3)), Some(5000));
     assert_eq!(snapshot.list(..).count(), 1000);
     for n in 0..500 {
-        assert_eq!(
-            snapshot.get(id(1000 + n)).unwrap(),
-            Some(value(n, 50).into())
-        );
+        let found = snapshot.get(id(1000 + n)).unwrap();
+        assert_eq!(found, Some(value(n, 50).into()));
     }
     assert_eq!(accesses(), before);
     for n in 0..10 {
         assert_eq!(snapshot.get(id(n)).unwrap(), Some(value(n, 5000).into()));
-        let sequence = store.sequence(id(n)).unwrap();
-        assert_eq!(snapshot.sequence(id(n)).unwrap(), sequence);
-        let sequence = store.sequence(id(1000 + n)).unwrap();
-        assert_eq!(snapshot.sequence(id(1000 + n)).unwrap(), sequence);
+        for id in [id(n), id(1000 + n)] {
+            let sequence = store.sequence(id).unwrap();
+            assert_eq!(snapshot.sequence(id).unwrap(), sequence);
+        }
     }
     assert_eq!(accesses(), [before[0] + 30, before[1], before[2]]);
 }
@@ -578,16 +577,13 @@ fn what_is_in_the_journal_is_packed_first_where_it_is_much() {
 
 #[test]
 fn a_store_that_was_just_opened_is_read_once() {
-    let disk = SimDisk::new(9);
     let options = options(1 << 20, 8 << 20);
-    let directory = disk.directory();
-    let store = Store::create_in(&directory, Path::new(NAME), &options, &mut |_, _| ()).unwrap();
+    let (disk, store) = on_disk(9, &options);
     for n in 0..5000 {
         store.put(id(n), &value(n, 90)).unwrap();
     }
     store.close().unwrap();
-    let storage = directory.open(Path::new(NAME), Access::Write).unwrap();
-    let store = Store::open_on(storage, None, &options.opening).unwrap();
+    let store = open_on(&disk, &options);
     for is_cold in [true, false] {
         let reads = disk.faults().count(Operation::Read);
         let snapshot = store.snapshot().unwrap();
@@ -599,26 +595,19 @@ fn a_store_that_was_just_opened_is_read_once() {
 
 #[test]
 fn an_object_that_does_not_verify_is_an_error_and_the_next_ones_are_not() {
-    let disk = SimDisk::new(5);
-    let options = options(256 << 10, 2 << 20);
-    let directory = disk.directory();
-    let store = Store::create_in(&directory, Path::new(NAME), &options, &mut |_, _| ()).unwrap();
+    let (disk, store) = on_disk(5, &options(256 << 10, 2 << 20));
     for n in 0..9 {
         store.put(id(n), &value(n, 6000)).unwrap();
     }
     let snapshot = store.snapshot().unwrap();
     let faults = disk.faults();
-    faults.fail(
-        Operation::Read,
-        faults.count(Operation::Read) + 4,
-        Fault::Flip,
-    );
+    let fifth = faults.count(Operation::Read) + 4;
+    faults.fail(Operation::Read, fifth, Fault::Flip);
     let all: Vec<_> = snapshot.values(..).collect();
     for (n, object) in (0..).zip(all) {
         if n == 4 {
-            let error = object.unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupted);
-            assert!(error.to_string().contains(&id(4).to_string()), "{error}");
+            let error = refusal(object, Kind::Corrupted);
+            assert!(error.contains(&id(4).to_string()), "{error}");
         } else {
             assert_eq!(object.unwrap(), (id(n), value(n, 6000).into()));
         }

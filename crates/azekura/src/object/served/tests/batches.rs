@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::crash::{Wait, ends_at, history, send_each, verify};
 use super::*;
-use crate::object::Stored;
+use crate::object::{Stored, Value};
 
 /// Objects of a group, which change together.
 const GROUP: u64 = 3;
@@ -122,10 +122,9 @@ fn assert_there(served: &Served, batch: &Batch) {
 #[test]
 fn a_batch_has_as_much_in_flight_as_may_and_others_go_between() {
     let (_folder, storage, served) = gated(&threads(4));
-    storage.writes.close();
     let batch = puts(0, 30, 1, 5000);
-    let applied = served.apply(batch.clone()).send();
-    storage.writes.await_waiting(4);
+    let apply = || served.apply(batch.clone()).send();
+    let applied = storage.writes.hold(4, apply);
     assert_eq!(served.metrics().in_flight_max, 4);
     // After the batch, in any order with its writes, but after what it touches.
     let others: Vec<_> = (100..110)
@@ -161,13 +160,9 @@ fn a_batch_whose_write_fails_leaves_the_old_objects() {
         let old = puts(0, 5, 1, 9000);
         served.apply(old.clone()).wait().unwrap();
         let faults = disk.faults();
-        faults.fail(
-            Operation::Write,
-            faults.count(Operation::Write) + nth,
-            fault,
-        );
-        let error = served.apply(puts(0, 7, 2, 9000)).wait().unwrap_err();
-        assert_eq!(error.kind(), Kind::Io);
+        let nth = faults.count(Operation::Write) + nth;
+        faults.fail(Operation::Write, nth, fault);
+        refusal(served.apply(puts(0, 7, 2, 9000)).wait(), Kind::Io);
         assert_eq!(served.metrics().counters.failed, 1);
         assert_there(&served, &old);
         assert_eq!(store.count(), 5);
@@ -210,13 +205,12 @@ fn batches_that_cannot_be_change_nothing() {
 #[test]
 fn a_batch_that_began_is_done_when_the_queue_is_stopped() {
     let (_folder, storage, served) = gated(&threads(2));
-    storage.writes.close();
     let batch = puts(0, 8, 1, 6000);
-    let applied = served.apply(batch.clone()).send();
-    storage.writes.await_waiting(2);
+    let apply = || served.apply(batch.clone()).send();
+    let applied = storage.writes.hold(2, apply);
     let after = served.apply(puts(20, 8, 1, 6000)).send();
     served.stop();
-    assert_eq!(after.wait().unwrap_err().kind(), Kind::Poisoned);
+    refusal(after.wait(), Kind::Poisoned);
     assert!(!applied.is_there());
     storage.writes.open();
     let store = Arc::clone(served.store());
@@ -233,9 +227,8 @@ fn a_batch_that_began_is_done_when_the_queue_is_stopped() {
 fn removals_alone_and_checkpoints_are_made_while_all_that_may_fly_hangs() {
     let (storage, served) = apart();
     served.apply(puts(0, 4, 1, 9000)).wait().unwrap();
-    storage.writes.close();
-    let flying = [8, 9].map(|n| served.put(id(n), value(n, 9000)).send());
-    storage.writes.await_waiting(2);
+    let put = || [8, 9].map(|n| served.put(id(n), value(n, 9000)).send());
+    let flying = storage.writes.hold(2, put);
     let removed = served.apply(vec![(id(1), None), (id(2), None), (id(7), None)]);
     assert_eq!(removed.wait().unwrap().len(), 3);
     assert_eq!(served.store().count(), 2);
@@ -273,14 +266,23 @@ fn a_checkpoint_that_fails_says_so_to_all_who_asked() {
     faults.clear();
 }
 
+fn with_number(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(len, 7);
+    bytes
+}
+
+fn number_in(bytes: Value) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().unwrap())
+}
+
 /// Adds one to the number in object `n`, whoever else does.
 async fn add(served: &Served, n: u64, len: usize) -> Result<u64> {
     loop {
         let sequence = served.sequence(id(n)).deadline(Deadline::Immediate).await?;
         let before = served.get(id(n)).await?;
-        let number = before.map_or(0, |bytes| u64::from_le_bytes(*bytes.first_chunk().unwrap()));
-        let mut bytes = (number + 1).to_le_bytes().to_vec();
-        bytes.resize(len, 7);
+        let number = before.map_or(0, number_in);
+        let bytes = with_number(number + 1, len);
         let put: Option<Stored> = served.compare_and_put(id(n), sequence, bytes).await?;
         if let Some(stored) = put {
             assert_eq!(stored.replaced, number > 0);
@@ -322,10 +324,7 @@ fn of_those_who_compare_each_wins_once() {
                 while {
                     let sequence = store.sequence(id(0)).unwrap();
                     let before = store.get(id(0)).unwrap();
-                    let number =
-                        before.map_or(0, |bytes| u64::from_le_bytes(*bytes.first_chunk().unwrap()));
-                    let mut bytes = (number + 1).to_le_bytes().to_vec();
-                    bytes.resize(len, 7);
+                    let bytes = with_number(before.map_or(0, number_in) + 1, len);
                     let put = store.compare_and_put(id(0), sequence, &bytes);
                     put.unwrap().is_none()
                 } {}
@@ -333,8 +332,7 @@ fn of_those_who_compare_each_wins_once() {
         });
         for (n, wanted) in [(0, 18 + 12), (1, 18)] {
             let bytes = served.get(id(n)).wait().unwrap().unwrap();
-            let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
-            assert_eq!(number, wanted);
+            assert_eq!(number_in(bytes), wanted);
         }
         served.store().check_room().unwrap();
     }
@@ -390,38 +388,25 @@ fn a_comparison_with_damage_is_an_error_and_changes_nothing() {
     let faults = disk.faults();
     for fault in [Fault::Flip, Fault::Error] {
         faults.fail_from(Operation::Read, faults.count(Operation::Read), fault);
-        let kinds = [
-            served
-                .compare_and_put(id(1), Some(stored.sequence), value(2, 9000))
-                .wait()
-                .unwrap_err()
-                .kind(),
-            served.sequence(id(1)).wait().unwrap_err().kind(),
-            served
-                .compare_and_remove(id(1), stored.sequence)
-                .wait()
-                .unwrap_err()
-                .kind(),
-        ];
-        let wanted = if fault == Fault::Flip {
-            Kind::Corrupted
-        } else {
-            Kind::Io
+        let wanted = match fault {
+            Fault::Flip => Kind::Corrupted,
+            _ => Kind::Io,
         };
-        assert_eq!(kinds, [wanted; 3]);
+        let put = served.compare_and_put(id(1), Some(stored.sequence), value(2, 9000));
+        refusal(put.wait(), wanted);
+        refusal(served.sequence(id(1)).wait(), wanted);
+        let remove = served.compare_and_remove(id(1), stored.sequence);
+        refusal(remove.wait(), wanted);
         faults.clear();
         // Its turn is over.
         let found = served.get(id(1)).wait().unwrap();
         assert_eq!(found, Some(value(1, 9000).into()));
         served.store().put(id(2), &value(2, 9000)).unwrap();
     }
-    faults.fail(
-        Operation::Write,
-        faults.count(Operation::Write),
-        Fault::Error,
-    );
+    let next = faults.count(Operation::Write);
+    faults.fail(Operation::Write, next, Fault::Error);
     let put = served.compare_and_put(id(1), Some(stored.sequence), value(2, 9000));
-    assert_eq!(put.wait().unwrap_err().kind(), Kind::Io);
+    refusal(put.wait(), Kind::Io);
     let put = served.compare_and_put(id(1), Some(stored.sequence), value(2, 9000));
     assert!(put.wait().unwrap().unwrap().replaced);
 }

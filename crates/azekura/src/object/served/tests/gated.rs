@@ -31,6 +31,14 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Closes, and returns what begins when so many stand before it.
+    pub(super) fn hold<T>(&self, count: usize, begin: impl FnOnce() -> T) -> T {
+        self.close();
+        let begun = begin();
+        self.await_waiting(count);
+        begun
+    }
+
     /// Returns when so many stand before it.
     pub(super) fn await_waiting(&self, count: usize) {
         let mut state = self.state.lock();

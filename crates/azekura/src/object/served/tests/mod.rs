@@ -23,6 +23,7 @@ use crate::error::{Kind, Result};
 use crate::io::file::File;
 use crate::io::flight::Means;
 use crate::io::memory::Memory;
+use crate::io::refusal;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
 use crate::object::{CreateOptions, ObjectId, Store};
@@ -109,16 +110,11 @@ fn gated(options: &Options) -> (tempfile::TempDir, Arc<Gated>, Served) {
 #[test]
 fn as_many_are_in_flight_as_may_and_the_rest_waits() {
     let (_folder, storage, served) = gated(&threads(16));
-    storage.writes.close();
-    let pending: Vec<_> = (0..20)
-        .map(|n| served.put(id(n), value(n, 5000)).send())
-        .collect();
-    storage.writes.await_waiting(16);
+    let put = |n| served.put(id(n), value(n, 5000)).send();
+    let pending: Vec<_> = storage.writes.hold(16, || (0..20).map(put).collect());
     let metrics = served.metrics();
-    assert_eq!(
-        (metrics.in_flight, metrics.in_flight_max, metrics.len),
-        (16, 16, 4)
-    );
+    assert_eq!((metrics.in_flight, metrics.in_flight_max), (16, 16));
+    assert_eq!(metrics.len, 4);
     assert_eq!(storage.writes.waiting(), 16);
     storage.writes.open();
     for (n, pending) in (0..).zip(pending) {
@@ -142,10 +138,11 @@ fn the_stores_figures_count_requests_by_any_means() {
         let served = Served::start(Arc::new(store), &options).unwrap();
         let figures = || {
             let stats = served.store().stats().unwrap();
+            let (writes, reads) = (stats.device_writes, stats.device_reads);
             [
-                stats.device_writes,
+                writes,
                 stats.device_write_bytes,
-                stats.device_reads,
+                reads,
                 stats.device_read_bytes,
             ]
         };
@@ -168,9 +165,7 @@ fn puts_that_land_while_a_sync_is_made_share_the_next() {
         put.durability(Durability::Power).send()
     };
     let before = *storage.synced.lock();
-    storage.syncs.close();
-    let first = durable(0);
-    storage.syncs.await_waiting(1);
+    let first = storage.syncs.hold(1, || durable(0));
     let others: Vec<_> = (1..9).map(durable).collect();
     let sync = served.sync().send();
     while served.metrics().counters.done < 9 {
@@ -189,21 +184,17 @@ fn puts_that_land_while_a_sync_is_made_share_the_next() {
 #[test]
 fn stopping_fails_what_waits_and_finishes_what_flies() {
     let (_folder, storage, served) = gated(&threads(4));
-    storage.writes.close();
-    let pending: Vec<_> = (0..10)
-        .map(|n| served.put(id(n), value(n, 5000)).send())
-        .collect();
-    storage.writes.await_waiting(4);
+    let put = |n| served.put(id(n), value(n, 5000)).send();
+    let pending: Vec<_> = storage.writes.hold(4, || (0..10).map(put).collect());
     served.stop();
     assert!(served.is_stopped());
     let mut pending = pending.into_iter();
     let flying: Vec<_> = pending.by_ref().take(4).collect();
     // While the gate is still closed.
     for waiting in pending {
-        assert_eq!(waiting.wait().unwrap_err().kind(), Kind::Poisoned);
+        refusal(waiting.wait(), Kind::Poisoned);
     }
-    let late = served.head(id(0)).wait().unwrap_err();
-    assert_eq!(late.kind(), Kind::Poisoned);
+    refusal(served.head(id(0)).wait(), Kind::Poisoned);
     storage.writes.open();
     let store = Arc::clone(served.store());
     drop(served);
@@ -261,8 +252,7 @@ fn a_put_whose_write_fails_leaves_the_old_object() {
         served.put(id(1), value(1, 9000)).wait().unwrap();
         let faults = disk.faults();
         faults.fail(Operation::Write, faults.count(Operation::Write), fault);
-        let error = served.put(id(1), value(2, 9000)).wait().unwrap_err();
-        assert_eq!(error.kind(), Kind::Io);
+        refusal(served.put(id(1), value(2, 9000)).wait(), Kind::Io);
         assert_eq!(got(&served, 1), Some(value(1, 9000)));
         let killed = open_on(&disk.kill_state(disk.events()), &options);
         assert_eq!(killed.get(id(1)).unwrap(), Some(value(1, 9000).into()));
@@ -283,12 +273,10 @@ fn a_device_that_fails_stops_the_queue_and_not_the_store() {
     };
     let (_folder, storage, served) = gated(&options);
     *storage.fails.lock() = true;
-    let error = served.put(id(1), value(1, 9000)).wait().unwrap_err();
-    assert_eq!(error.kind(), Kind::Io);
+    refusal(served.put(id(1), value(1, 9000)).wait(), Kind::Io);
     assert!(served.is_stopped());
     *storage.fails.lock() = false;
-    let error = served.put(id(1), value(1, 9000)).wait().unwrap_err();
-    assert_eq!(error.kind(), Kind::Poisoned);
+    refusal(served.put(id(1), value(1, 9000)).wait(), Kind::Poisoned);
     assert_eq!(served.metrics().findings, 1);
     served.store().put(id(1), &value(1, 9000)).unwrap();
 }
@@ -311,9 +299,8 @@ fn damage_is_an_error_that_names_the_object() {
     let faults = disk.faults();
     let reads = faults.count(Operation::Read);
     faults.fail_from(Operation::Read, reads, Fault::Flip);
-    let error = served.get(id(1)).wait().unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupted);
-    assert!(error.to_string().contains(&id(1).to_string()), "{error}");
+    let error = refusal(served.get(id(1)).wait(), Kind::Corrupted);
+    assert!(error.contains(&id(1).to_string()), "{error}");
     // Looked at as often as it may have moved, and once in its turn.
     assert_eq!(faults.count(Operation::Read) - reads, 4);
     faults.clear();
@@ -325,19 +312,15 @@ fn late_requests_fail_where_they_should() {
     let mut options = threads(1);
     options.queue.fail_late = true;
     let (_folder, storage, served) = gated(&options);
-    storage.writes.close();
-    let flies = served.put(id(1), value(1, 9000)).send();
-    storage.writes.await_waiting(1);
-    let late = served
-        .put(id(2), value(2, 9000))
-        .deadline(Deadline::Within(std::time::Duration::ZERO))
-        .send();
+    let put = || served.put(id(1), value(1, 9000)).send();
+    let flies = storage.writes.hold(1, put);
+    let at_once = Deadline::Within(std::time::Duration::ZERO);
+    let late = served.put(id(2), value(2, 9000)).deadline(at_once).send();
     let patient = served.put(id(3), value(3, 9000)).send();
     storage.writes.open();
     flies.wait().unwrap();
-    let error = late.wait().unwrap_err();
-    assert_eq!(error.kind(), Kind::Full);
-    assert!(error.to_string().contains("deadline"), "{error}");
+    let error = refusal(late.wait(), Kind::Full);
+    assert!(error.contains("deadline"), "{error}");
     patient.wait().unwrap();
     assert_eq!(served.metrics().counters.late, 1);
     assert_eq!(served.store().count(), 2);
@@ -348,20 +331,18 @@ fn late_requests_fail_in_time_while_all_that_may_fly_hangs() {
     let mut options = threads(2);
     options.queue.fail_late = true;
     let (_folder, storage, served) = gated(&options);
-    storage.writes.close();
-    let flying = [1, 2].map(|n| served.put(id(n), value(n, 9000)).send());
-    storage.writes.await_waiting(2);
+    let put = || [1, 2].map(|n| served.put(id(n), value(n, 9000)).send());
+    let flying = storage.writes.hold(2, put);
     let dated = |n: u64, millis| {
         let put = served.put(id(n), value(n, 9000));
         let deadline = Deadline::Within(std::time::Duration::from_millis(millis));
         put.deadline(deadline).send()
     };
     // The second is due before the one that the thread waits for.
-    let late = [dated(3, 60), dated(4, 5)];
-    for late in late {
+    for late in [dated(3, 60), dated(4, 5)] {
         // The gate is still closed.
-        let error = late.wait().unwrap_err();
-        assert!(error.to_string().contains("deadline"), "{error}");
+        let error = refusal(late.wait(), Kind::Full);
+        assert!(error.contains("deadline"), "{error}");
     }
     assert_eq!(storage.writes.waiting(), 2);
     storage.writes.open();
@@ -377,9 +358,8 @@ fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
     for n in 0..4 {
         served.put(id(n), value(n, 9000)).wait().unwrap();
     }
-    storage.writes.close();
-    let flying = [0, 1].map(|n| served.put(id(n), value(9, 9500)).send());
-    storage.writes.await_waiting(2);
+    let put = || [0, 1].map(|n| served.put(id(n), value(9, 9500)).send());
+    let flying = storage.writes.hold(2, put);
     let waits = served.put(id(2), value(9, 9500)).send();
     // The gate is still closed.
     assert_eq!(served.head(id(3)).wait().unwrap(), Some(9000));
@@ -405,18 +385,16 @@ fn a_dropped_request_that_has_not_begun_leaves_the_queue_and_changes_nothing() {
     let mut options = threads(1);
     options.queue.limits.len_max = 4;
     let (_folder, storage, served) = gated(&options);
-    storage.writes.close();
     let put = |n: u64| served.put(id(n), value(n, 9000)).send();
-    let begun = put(0);
-    storage.writes.await_waiting(1);
+    let begun = storage.writes.hold(1, || put(0));
     let waiting: Vec<_> = (1..5).map(put).collect();
-    assert_eq!(put(9).wait().unwrap_err().kind(), Kind::Full);
+    refusal(put(9).wait(), Kind::Full);
     assert_eq!(served.metrics().len, 4);
     drop(waiting);
     assert_eq!(served.metrics().len, 0);
     let others: Vec<_> = (5..8).map(put).collect();
     let head = served.head(id(0)).send();
-    assert_eq!(put(9).wait().unwrap_err().kind(), Kind::Full);
+    refusal(put(9).wait(), Kind::Full);
     drop(begun);
     assert_eq!(served.metrics().in_flight, 1);
     storage.writes.open();
@@ -433,9 +411,8 @@ fn a_dropped_request_that_has_not_begun_leaves_the_queue_and_changes_nothing() {
 #[test]
 fn what_waited_for_a_dropped_request_waits_for_those_before_it() {
     let (_folder, storage, served) = gated(&threads(2));
-    storage.writes.close();
-    let begun = served.put(id(1), value(1, 9000)).send();
-    storage.writes.await_waiting(1);
+    let put = || served.put(id(1), value(1, 9000)).send();
+    let begun = storage.writes.hold(1, put);
     let removed = served.remove_range(id(1)..id(3)).send();
     let head = served.head(id(1)).send();
     assert!(!head.is_there() && !removed.is_there());
@@ -456,9 +433,8 @@ fn what_waited_for_a_dropped_request_waits_for_those_before_it() {
 #[test]
 fn what_waited_for_a_dropped_request_alone_begins() {
     let (_folder, storage, served) = gated(&threads(1));
-    storage.writes.close();
-    let begun = served.put(id(0), value(0, 9000)).send();
-    storage.writes.await_waiting(1);
+    let put = || served.put(id(0), value(0, 9000)).send();
+    let begun = storage.writes.hold(1, put);
     let waiting = served.put(id(1), value(1, 9000)).send();
     let head = served.head(id(1)).send();
     while !served.shared.state.lock().asleep {
@@ -494,9 +470,8 @@ fn a_removal_is_synced_if_its_durability_asks_for_it() {
 #[test]
 fn the_urgent_goes_first() {
     let (_folder, storage, served) = gated(&threads(1));
-    storage.writes.close();
-    let flies = served.put(id(0), value(0, 9000)).send();
-    storage.writes.await_waiting(1);
+    let put = || served.put(id(0), value(0, 9000)).send();
+    let flies = storage.writes.hold(1, put);
     let whenever = served.put(id(1), value(1, 9000)).send();
     let soon = Deadline::Within(std::time::Duration::from_secs(9));
     let soon = served.put(id(2), value(2, 9000)).deadline(soon).send();
@@ -504,10 +479,8 @@ fn the_urgent_goes_first() {
     let now = now.deadline(Deadline::Immediate).send();
     storage.writes.open();
     let order = wait_all([flies, now, soon, whenever]);
-    assert!(
-        order.is_sorted_by_key(|stored| stored.sequence),
-        "{order:?}"
-    );
+    let sequences: Vec<u64> = order.iter().map(|stored| stored.sequence).collect();
+    assert!(sequences.is_sorted(), "{sequences:?}");
 }
 
 #[test]
@@ -522,8 +495,7 @@ fn drafts_are_put_as_values_are() {
     }
     for len in [100, 9000] {
         let unfilled = served.store().draft(len).unwrap();
-        let error = served.put_draft(id(2), unfilled).wait().unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
+        refusal(served.put_draft(id(2), unfilled).wait(), Kind::Invalid);
     }
     assert_eq!(served.store().count(), 1);
 }
@@ -532,12 +504,11 @@ fn drafts_are_put_as_values_are() {
 fn what_cannot_be_is_refused() {
     let disk = SimDisk::new(7);
     let store = create_on(&disk, &store_options(4 << 20));
-    let refused = Served::start(Arc::clone(&store), &threads(0)).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Invalid);
+    let started = Served::start(Arc::clone(&store), &threads(0));
+    refusal(started, Kind::Invalid);
     let served = Served::start(Arc::clone(&store), &threads(1)).unwrap();
     let large = vec![0; store.len_max() as usize + 1];
-    let error = served.put(id(1), large).wait().unwrap_err();
-    assert_eq!(error.kind(), Kind::TooLarge);
+    refusal(served.put(id(1), large).wait(), Kind::TooLarge);
     assert_eq!(served.remove_range(id(2)..id(1)).wait().unwrap(), 0);
     assert_eq!(served.list(.., 0).wait().unwrap(), []);
     assert_eq!(served.metrics().counters.failed, 0);
@@ -559,15 +530,11 @@ impl Wake for Alarm {
 /// Polls all tasks to their ends, each only when it was woken.
 fn run_all<T>(tasks: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut tasks: Vec<_> = tasks.into_iter().map(Box::pin).collect();
-    let alarms: Vec<_> = tasks
-        .iter()
-        .map(|_| {
-            Arc::new(Alarm {
-                rang: AtomicBool::new(true),
-                thread: std::thread::current(),
-            })
-        })
-        .collect();
+    let alarm = || Alarm {
+        rang: AtomicBool::new(true),
+        thread: std::thread::current(),
+    };
+    let alarms: Vec<_> = tasks.iter().map(|_| Arc::new(alarm())).collect();
     let mut done: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
     while done.iter().any(Option::is_none) {
         for ((task, alarm), done) in tasks.iter_mut().zip(&alarms).zip(&mut done) {

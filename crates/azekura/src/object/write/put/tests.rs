@@ -9,10 +9,8 @@ use super::Reservation;
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
-use crate::kernel::SuperblockPair;
-use crate::object::checkpoint::images::read_root;
-use crate::object::checkpoint::superblock::Super;
-use crate::object::checkpoint::tests::without_small_objects;
+use crate::io::refusal;
+use crate::object::checkpoint::tests::{leaves, without_small_objects};
 use crate::object::{ObjectId, Store};
 
 #[test]
@@ -23,13 +21,9 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
         store.put(ObjectId(n), &[n as u8; 5000]).unwrap();
     }
     store.close().unwrap();
-    let last = SuperblockPair::<Super>::read(storage.as_ref())
-        .unwrap()
-        .payload;
-    let root = read_root(storage.as_ref(), &last).unwrap();
-    let (first, image) = *root.leaves.last().unwrap();
-    assert!(root.leaves.len() > 1 && first > ObjectId(0));
-    let at = image.unwrap().extent.offset;
+    let leaves = leaves(storage.as_ref());
+    let (first, at) = *leaves.last().unwrap();
+    assert!(leaves.len() > 1 && first > ObjectId(0));
     storage.write_at(at, &[0x5a; 24]).unwrap();
     let store = Store::open_on(storage, None, &options.opening).unwrap();
     let free = store.free();
@@ -42,8 +36,7 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
     let written = store
         .core
         .write_extent(&reserved, &[7; 9000], 0, &mut watch);
-    let refused = store.core.finish_put(reserved, written).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
+    refusal(store.core.finish_put(reserved, written), Kind::Corrupted);
     assert!(store.core.allocator.lock().puts().is_empty());
     // A death: the extent is there, whole.
     let killed = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
