@@ -202,6 +202,7 @@ pub fn engine_word(engine: &[u8; 8]) -> String {
 #[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::io::refusal;
 
     fn block(sequence: u64) -> Superblock {
         Superblock {
@@ -233,8 +234,10 @@ mod tests {
             block(4)
         );
         bytes[60] ^= 1;
-        let error = Superblock::current(&bytes, b"hash\0\0\0\0").unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupted);
+        refusal(
+            Superblock::current(&bytes, b"hash\0\0\0\0"),
+            Kind::Corrupted,
+        );
     }
 
     #[test]

@@ -544,7 +544,8 @@ impl Log {
             .is_none_or(|header| header.sequence != sequence)
     }
 
-    fn header_within(&self, index: u32) -> Option<super::SegmentHeader> {
+    /// The header of a segment that may lie beyond the storage's end.
+    pub(super) fn header_within(&self, index: u32) -> Option<super::SegmentHeader> {
         let header_end = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
         let inside = self.storage.size().is_ok_and(|size| header_end <= size);
         inside.then(|| self.header(index)).flatten()

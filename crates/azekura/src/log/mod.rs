@@ -676,12 +676,8 @@ impl Log {
             return layout::Link::Damaged;
         }
         let seed = layout::segment_seed(self.geometry.salt, sequence);
-        layout::decode_link(word, seed, sequence, |next| {
-            // Anything may stand in a damaged word: nothing is looked at beyond the storage's end.
-            let header_end = self.geometry.offset_of(next) + u64::from(FIRST_FRAME);
-            let inside = self.storage.size().is_ok_and(|size| header_end <= size);
-            inside.then(|| self.header(next)).flatten()
-        })
+        // Anything may stand in a damaged word: nothing is looked at beyond the storage's end.
+        layout::decode_link(word, seed, sequence, |next| self.header_within(next))
     }
 
     /// Whether the word at offset `at` in segment `index` could not be brought in: its zeros state nothing.

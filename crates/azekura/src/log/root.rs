@@ -240,6 +240,7 @@ mod tests {
 
     use super::*;
     use crate::io::memory::Memory;
+    use crate::io::refusal;
     use crate::testkit::Random;
 
     const GEOMETRY: Geometry = Geometry { shift: 12, salt: 7 };
@@ -253,6 +254,19 @@ mod tests {
         let log = Log::new(storage, map, GEOMETRY).unwrap();
         log.begin(1 << 32).unwrap();
         (memory, log)
+    }
+
+    fn free(log: &Log, taken: &[(u32, u32)]) {
+        for (index, _) in taken {
+            log.segments().retire(*index);
+        }
+        log.segments().release(taken);
+        log.segments().reap_to_the_last();
+    }
+
+    fn segments_of(pieces: &[Extent]) -> Vec<(u32, u32)> {
+        let of_it = |piece: &Extent| (GEOMETRY.locate(piece.offset).unwrap().0, 1);
+        pieces.iter().map(of_it).collect()
     }
 
     fn written(log: &Log, bytes: &[u8]) -> Vec<Extent> {
@@ -279,12 +293,8 @@ mod tests {
             taken.push(index);
         }
         assert!(taken.len() > 40, "{taken:?}");
-        let free: Vec<(u32, u32)> = taken.iter().step_by(2).map(|at| (*at, 1)).collect();
-        for (index, _) in &free {
-            log.segments().retire(*index);
-        }
-        log.segments().release(&free);
-        log.segments().reap_to_the_last();
+        let every_other = taken.iter().step_by(2).map(|at| (*at, 1));
+        free(log, &every_other.collect::<Vec<_>>());
     }
 
     #[test]
@@ -304,13 +314,7 @@ mod tests {
             let (found, read) = read(storage.as_ref(), pieces[0], false);
             found.unwrap();
             assert_eq!((read.bytes, &read.pieces), (bytes, &pieces), "{len} bytes");
-            let of_it = |piece: &Extent| GEOMETRY.locate(piece.offset).unwrap().0;
-            let taken: Vec<(u32, u32)> = pieces.iter().map(|piece| (of_it(piece), 1)).collect();
-            for (index, _) in &taken {
-                log.segments().retire(*index);
-            }
-            log.segments().release(&taken);
-            log.segments().reap_to_the_last();
+            free(&log, &segments_of(&pieces));
         }
     }
 
@@ -352,10 +356,7 @@ mod tests {
                 vec![1; len]
             };
             let pieces = room.write(&log, &mut parts, SEED, &[], &mut encode);
-            let pieces = pieces.unwrap().into_iter();
-            let mut stands: Vec<(u32, u32)> = pieces
-                .map(|piece| (GEOMETRY.locate(piece.offset).unwrap().0, 1))
-                .collect();
+            let mut stands = segments_of(&pieces.unwrap());
             stands.sort_unstable();
             assert_eq!(reported, stands, "{len} bytes in room for {taken}");
         }
@@ -387,6 +388,6 @@ mod tests {
         let mut first = written(&log, &[9; 100])[0];
         first.len = SIZE as u64 + 1;
         let (found, _) = read(storage.as_ref(), first, true);
-        assert_eq!(found.unwrap_err().kind(), Kind::Corrupted);
+        refusal(found, Kind::Corrupted);
     }
 }

@@ -148,33 +148,17 @@ mod tests {
     #[test]
     fn a_device_is_failing_when_the_mean_of_the_last_hundred_is_too_long() {
         let mut slow = detector(Remedy::Keep);
-        for _ in 0..1000 {
-            assert_eq!(
-                slow.observe(FAST, Duration::from_millis(200), false),
-                Health::Good
-            );
-        }
+        let mut after = |millis| slow.observe(FAST, Duration::from_millis(millis), false);
+        (0..1000).for_each(|_| assert_eq!(after(200), Health::Good));
         // One millisecond more than a hundred may take together.
-        assert_eq!(
-            slow.observe(FAST, Duration::from_millis(201), false),
-            Health::Failing
-        );
+        assert_eq!(after(201), Health::Failing);
         // One that takes as long as all of them may.
-        assert_eq!(
-            slow.observe(FAST, Duration::from_secs(20), false),
-            Health::Good
-        );
-        assert_eq!(slow.observe(FAST, FAST, false), Health::Failing);
+        assert_eq!(after(20_000), Health::Good);
+        assert_eq!(after(1), Health::Failing);
         // Old errors are forgotten.
-        assert_eq!(
-            slow.observe(FAST, Duration::from_secs(19), false),
-            Health::Good
-        );
-        (0..100).for_each(|_| assert_eq!(slow.observe(FAST, FAST, false), Health::Good));
-        assert_eq!(
-            slow.observe(FAST, Duration::from_secs(19), false),
-            Health::Good
-        );
+        assert_eq!(after(19_000), Health::Good);
+        (0..100).for_each(|_| assert_eq!(after(1), Health::Good));
+        assert_eq!(after(19_000), Health::Good);
         assert_eq!(slow.findings(), 2);
     }
 

@@ -181,16 +181,11 @@ mod tests {
             by_turns.at_enqueue(at(0), 4, false);
             let mut hits = Vec::new();
             for turn in 0..20 {
-                let (hit, other) = if comes {
-                    (
-                        by_turns.at_enqueue(at(9), 4, false),
-                        by_turns.at_dequeue(at(9), 4, false),
-                    )
-                } else {
-                    (
-                        by_turns.at_dequeue(at(9), 4, false),
-                        by_turns.at_enqueue(at(9), 4, false),
-                    )
+                let comes_in = by_turns.at_enqueue(at(9), 4, false);
+                let goes_out = by_turns.at_dequeue(at(9), 4, false);
+                let (hit, other) = match comes {
+                    true => (comes_in, goes_out),
+                    false => (goes_out, comes_in),
                 };
                 assert_eq!(other, Verdict::Pass);
                 if hit == Verdict::Hit {

@@ -13,7 +13,7 @@ fn at(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn queue(change: impl FnOnce(&mut Options)) -> Queue<&'static str> {
+fn queue<T>(change: impl FnOnce(&mut Options)) -> Queue<T> {
     let mut options = Options::default();
     change(&mut options);
     Queue::new(options).unwrap()
@@ -109,71 +109,37 @@ fn immediate_goes_before_dated_and_dated_by_deadline_before_infinity() {
 
 #[test]
 fn who_came_first_and_is_not_due_later_goes_first_without_sweeps() {
-    let mut queue = Queue::new(Options {
-        breadth: 0,
-        ..Options::default()
-    })
-    .unwrap();
+    let mut queue = queue(|options| options.breadth = 0);
     for (n, place) in [70, 10, 90, 20, 20].into_iter().enumerate() {
-        push(
-            &mut queue,
-            at(n as u64),
-            ask(n as u128, place, Deadline::Within(SECOND)),
-            n,
-        );
+        let ask = ask(n as u128, place, Deadline::Within(SECOND));
+        push(&mut queue, at(n as u64), ask, n);
     }
     // It came last, and is due first.
-    push(
-        &mut queue,
-        at(9),
-        ask(9, 0, Deadline::Within(SECOND / 2)),
-        9,
-    );
+    let soon = Deadline::Within(SECOND / 2);
+    push(&mut queue, at(9), ask(9, 0, soon), 9);
     assert_eq!(drain(&mut queue, at(9)), [9, 0, 1, 2, 3, 4]);
 }
 
 #[test]
 fn a_sweep_goes_upwards_by_place_and_again_from_the_lowest() {
     let mut queue = queue(|options| options.breadth = 4);
-    push(&mut queue, at(0), ask(0, 50, Deadline::Infinity), "50");
+    push(&mut queue, at(0), ask(0, 50, Deadline::Infinity), 50);
     let (ticket, _) = run(&mut queue, at(0)).unwrap();
     queue.done(at(0), ticket, Duration::ZERO, false);
-    for (id, (place, name)) in [
-        (60, "60"),
-        (10, "10"),
-        (40, "40"),
-        (55, "55"),
-        (57, "57"),
-        (5, "5"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        push(
-            &mut queue,
-            at(0),
-            ask(id as u128, place, Deadline::Infinity),
-            name,
-        );
+    for (id, place) in [60, 10, 40, 55, 57, 5].into_iter().enumerate() {
+        let ask = ask(id as u128, place, Deadline::Infinity);
+        push(&mut queue, at(0), ask, place);
     }
     // 57 comes within the four that are looked at as 55 goes, 5 as 57 does.
-    assert_eq!(
-        drain(&mut queue, at(0)),
-        ["55", "57", "60", "5", "10", "40"]
-    );
+    assert_eq!(drain(&mut queue, at(0)), [55, 57, 60, 5, 10, 40]);
 }
 
 #[test]
 fn a_sweep_takes_deadlines_of_one_window_only() {
     let mut queue = queue(|options| options.window = at(50));
     for (place, millis, name) in [(9, 100, "a"), (8, 150, "b"), (1, 151, "c"), (7, 201, "d")] {
-        let deadline = Deadline::Within(at(millis));
-        push(
-            &mut queue,
-            at(0),
-            ask(u128::from(place), place, deadline),
-            name,
-        );
+        let ask = ask(u128::from(place), place, Deadline::Within(at(millis)));
+        push(&mut queue, at(0), ask, name);
     }
     // a and b are of one window, c and d of the next; then it goes up from 1.
     assert_eq!(drain(&mut queue, at(0)), ["b", "a", "c", "d"]);
@@ -181,20 +147,12 @@ fn a_sweep_takes_deadlines_of_one_window_only() {
 
 #[test]
 fn nobody_is_overtaken_more_often_than_may_be() {
-    let mut queue = Queue::new(Options {
-        overtakes_max: 10,
-        ..Options::default()
-    })
-    .unwrap();
+    let mut queue = queue(|options| options.overtakes_max = 10);
     // The farthest waits, and nearer ones keep coming.
     push(&mut queue, at(0), ask(0, u64::MAX, Deadline::Immediate), 0);
     for n in 1..100u64 {
-        push(
-            &mut queue,
-            at(n),
-            ask(u128::from(n), 1, Deadline::Immediate),
-            n,
-        );
+        let ask = ask(u128::from(n), 1, Deadline::Immediate);
+        push(&mut queue, at(n), ask, n);
         let (ticket, gone) = run(&mut queue, at(n)).unwrap();
         queue.done(at(n), ticket, Duration::ZERO, false);
         if gone == 0 {
@@ -282,25 +240,14 @@ fn a_range_waits_for_all_in_it_and_all_in_it_wait_for_the_range() {
 #[test]
 fn what_an_urgent_request_waits_for_is_as_urgent() {
     let mut queue = queue(|_| {});
-    push(
-        &mut queue,
-        at(0),
-        ask(1, 0, Deadline::Infinity),
-        "waits long",
-    );
+    let of = |id, deadline| ask(id, 0, deadline);
+    push(&mut queue, at(0), of(1, Deadline::Infinity), "waits long");
     push(&mut queue, at(0), write(7), "first write");
     push(&mut queue, at(0), write(7), "second write");
-    push(
-        &mut queue,
-        at(0),
-        ask(2, 0, Deadline::Within(SECOND)),
-        "dated",
-    );
-    push(&mut queue, at(0), ask(7, 0, Deadline::Immediate), "read");
-    assert_eq!(
-        drain(&mut queue, at(0)),
-        ["first write", "second write", "read", "dated", "waits long"]
-    );
+    push(&mut queue, at(0), of(2, Deadline::Within(SECOND)), "dated");
+    push(&mut queue, at(0), of(7, Deadline::Immediate), "read");
+    let wanted = ["first write", "second write", "read", "dated", "waits long"];
+    assert_eq!(drain(&mut queue, at(0)), wanted);
 }
 
 #[test]
@@ -314,23 +261,15 @@ fn late_requests_are_done_unless_late_ones_fail() {
     let mut queue = queue(|options| options.fail_late = true);
     push(&mut queue, at(0), dated(1), "late");
     push(&mut queue, at(500), dated(2), "in time");
-    push(
-        &mut queue,
-        at(0),
-        ask(3, 0, Deadline::Immediate),
-        "immediate",
-    );
+    let immediate = ask(3, 0, Deadline::Immediate);
+    push(&mut queue, at(0), immediate, "immediate");
     push(&mut queue, at(0), ask(4, 0, Deadline::Infinity), "whenever");
     assert_eq!(queue.next_late(), Some(SECOND));
-    assert!(matches!(
-        queue.pop(at(1001)),
-        Some(Next::Fails(Failure::Late, "late"))
-    ));
+    let next = queue.pop(at(1001));
+    assert!(matches!(next, Some(Next::Fails(Failure::Late, "late"))));
     assert_eq!(queue.next_late(), Some(at(1500)));
-    assert_eq!(
-        drain(&mut queue, at(1500)),
-        ["immediate", "in time", "whenever"]
-    );
+    let wanted = ["immediate", "in time", "whenever"];
+    assert_eq!(drain(&mut queue, at(1500)), wanted);
     let counters = queue.counters();
     assert_eq!((counters.late, counters.dequeued), (1, 3));
 }
@@ -347,10 +286,8 @@ fn a_late_request_leaves_those_after_it_where_they_are() {
     push(&mut queue, at(0), dated, "late");
     push(&mut queue, at(0), write(7), "after it");
     // It fails though it waits for another, and who waits for it waits on.
-    assert!(matches!(
-        queue.pop(at(2000)),
-        Some(Next::Fails(Failure::Late, "late"))
-    ));
+    let next = queue.pop(at(2000));
+    assert!(matches!(next, Some(Next::Fails(Failure::Late, "late"))));
     assert!(queue.pop(at(2000)).is_none());
     // Also who comes only now.
     push(&mut queue, at(2000), write(7), "comes now");
@@ -399,12 +336,9 @@ fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
     let freed = Some((None, "behind what flies"));
     assert_eq!(pop(&mut queue, at(1001)), freed);
     assert_eq!(pop(&mut queue, at(1001)), None);
-    let left = ["a write", "needs it", "after a write"];
-    let mut gone = drain(&mut queue, at(1001));
-    gone.sort_unstable();
-    let mut wanted = left.to_vec();
-    wanted.sort_unstable();
-    assert_eq!(gone, wanted);
+    let mut left = drain(&mut queue, at(1001));
+    left.sort_unstable();
+    assert_eq!(left, ["a write", "after a write", "needs it"]);
     // A stopped queue gives all of it.
     push(&mut queue, at(1001), write(9), "stopped");
     queue.stop();
@@ -439,10 +373,8 @@ fn an_overloaded_queue_refuses_a_part_of_what_comes() {
             prioritized,
             ..ask(99, 0, Deadline::Infinity)
         };
-        queue
-            .push(at(1001), ask, "comes")
-            .err()
-            .map(|(failure, _)| failure)
+        let refused = queue.push(at(1001), ask, "comes").err();
+        refused.map(|(failure, _)| failure)
     };
     assert_eq!(comes(&mut queue, false), None);
     assert_eq!(comes(&mut queue, true), None);
@@ -502,10 +434,8 @@ fn a_failing_device_stops_the_queue_where_it_should() {
         queue.done(now, ticket, SECOND, true)
     });
     assert_eq!(health, [Health::Good, Health::Stop]);
-    assert!(matches!(
-        queue.pop(at(3)),
-        Some(Next::Fails(Failure::Stopped, _))
-    ));
+    let next = queue.pop(at(3));
+    assert!(matches!(next, Some(Next::Fails(Failure::Stopped, _))));
     assert_eq!((queue.counters().failed, queue.findings()), (2, 1));
 }
 
@@ -516,18 +446,10 @@ fn waiting_and_the_devices_time_are_counted_apart() {
     let (ticket, _) = run(&mut queue, at(350)).unwrap();
     assert_eq!((queue.len(), queue.in_flight()), (0, 1));
     queue.done(at(400), ticket, at(49), false);
-    assert_eq!(
-        (queue.waits().max(), queue.times().max()),
-        (at(250), at(49))
-    );
-    assert_eq!(
-        (
-            queue.waits().count(),
-            queue.times().count(),
-            queue.in_flight()
-        ),
-        (1, 1, 0)
-    );
+    let (waits, times) = (queue.waits(), queue.times());
+    assert_eq!((waits.max(), times.max()), (at(250), at(49)));
+    assert_eq!((waits.count(), times.count()), (1, 1));
+    assert_eq!(queue.in_flight(), 0);
 }
 
 #[test]

@@ -314,6 +314,17 @@ mod tests {
         (id, schedule.add(id, name, now))
     }
 
+    /// A schedule with tasks of these names, whose first thread has started, and their ids.
+    fn started<const N: usize>(
+        limits: Limits,
+        names: [&'static str; N],
+    ) -> (Schedule<&'static str>, [TaskId; N], Instant) {
+        let (mut schedule, now) = schedule(limits);
+        let ids = names.map(|name| add(&mut schedule, name, now).0);
+        schedule.started();
+        (schedule, ids, now)
+    }
+
     fn run(turn: Turn<&'static str>) -> (TaskId, &'static str, Call) {
         match turn {
             Turn::Run(id, task, call) => (id, task, call),
@@ -348,9 +359,7 @@ mod tests {
 
     #[test]
     fn a_thread_stays_while_a_task_waits_for_a_time() {
-        let (mut schedule, now) = schedule(LIMITS);
-        let (a, _) = add(&mut schedule, "a", now);
-        schedule.started();
+        let (mut schedule, [a], now) = started(LIMITS, ["a"]);
         let (_, task, _) = run(schedule.turn(0, now));
         let hour = 3_600_000 * MS;
         let next = Next::After(hour);
@@ -362,9 +371,7 @@ mod tests {
 
     #[test]
     fn a_notification_makes_a_waiting_task_due_and_during_a_step_the_next_one() {
-        let (mut schedule, now) = schedule(LIMITS);
-        let (a, _) = add(&mut schedule, "a", now);
-        schedule.started();
+        let (mut schedule, [a], now) = started(LIMITS, ["a"]);
         let (_, task, _) = run(schedule.turn(0, now));
         assert_eq!(schedule.notified(a, now), Call::Nothing);
         assert!(schedule.ended(a, task, Next::Idle, true, now).is_none());
@@ -383,10 +390,7 @@ mod tests {
             threads_max: 1,
             ..LIMITS
         };
-        let (mut schedule, now) = schedule(limits);
-        let names = ["greedy", "b", "c"];
-        let ids = names.map(|name| add(&mut schedule, name, now).0);
-        schedule.started();
+        let (mut schedule, ids, now) = started(limits, ["greedy", "b", "c"]);
         let mut ran = Vec::new();
         for at in 0..6_u32 {
             // Each step takes a millisecond, and all are notified meanwhile.
@@ -403,9 +407,7 @@ mod tests {
 
     #[test]
     fn tasks_run_in_the_order_in_which_they_are_due() {
-        let (mut schedule, now) = schedule(LIMITS);
-        let ids = ["a", "b", "c"].map(|name| add(&mut schedule, name, now).0);
-        schedule.started();
+        let (mut schedule, ids, now) = started(LIMITS, ["a", "b", "c"]);
         for (id, after) in ids.into_iter().zip([30, 10, 20]) {
             let (_, task, _) = run(schedule.turn(0, now));
             let next = Next::After(after * MS);
@@ -422,10 +424,7 @@ mod tests {
 
     #[test]
     fn steps_that_block_have_one_more_begin_after_a_while_up_to_the_bound() {
-        let (mut schedule, now) = schedule(LIMITS);
-        let names = ["a", "b", "c", "d", "e"];
-        let ids = names.map(|name| add(&mut schedule, name, now).0);
-        schedule.started();
+        let (mut schedule, ids, now) = started(LIMITS, ["a", "b", "c", "d", "e"]);
         let (_, a, call) = run(schedule.turn(0, now));
         assert_eq!(call, Call::Start(1));
         schedule.started();
@@ -453,9 +452,7 @@ mod tests {
 
     #[test]
     fn steps_that_end_soon_start_no_thread_for_others_that_wait() {
-        let (mut schedule, now) = schedule(LIMITS);
-        let ids = ["a", "b", "c", "d"].map(|name| add(&mut schedule, name, now).0);
-        schedule.started();
+        let (mut schedule, ids, now) = started(LIMITS, ["a", "b", "c", "d"]);
         _ = run(schedule.turn(0, now));
         schedule.started();
         let (_, b, _) = run(schedule.turn(1, now));
