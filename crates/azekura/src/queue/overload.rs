@@ -183,9 +183,10 @@ mod tests {
             for turn in 0..20 {
                 let comes_in = by_turns.at_enqueue(at(9), 4, false);
                 let goes_out = by_turns.at_dequeue(at(9), 4, false);
-                let (hit, other) = match comes {
-                    true => (comes_in, goes_out),
-                    false => (goes_out, comes_in),
+                let (hit, other) = if comes {
+                    (comes_in, goes_out)
+                } else {
+                    (goes_out, comes_in)
                 };
                 assert_eq!(other, Verdict::Pass);
                 if hit == Verdict::Hit {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::crash::{Wait, ends_at, history, send_each, verify};
 use super::*;
-use crate::object::{Stored, Value};
+use crate::object::Stored;
 
 /// Objects of a group, which change together.
 const GROUP: u64 = 3;
@@ -272,7 +272,7 @@ fn with_number(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn number_in(bytes: Value) -> u64 {
+fn number_in(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().unwrap())
 }
 
@@ -281,7 +281,7 @@ async fn add(served: &Served, n: u64, len: usize) -> Result<u64> {
     loop {
         let sequence = served.sequence(id(n)).deadline(Deadline::Immediate).await?;
         let before = served.get(id(n)).await?;
-        let number = before.map_or(0, number_in);
+        let number = before.map_or(0, |bytes| number_in(&bytes));
         let bytes = with_number(number + 1, len);
         let put: Option<Stored> = served.compare_and_put(id(n), sequence, bytes).await?;
         if let Some(stored) = put {
@@ -324,7 +324,7 @@ fn of_those_who_compare_each_wins_once() {
                 while {
                     let sequence = store.sequence(id(0)).unwrap();
                     let before = store.get(id(0)).unwrap();
-                    let bytes = with_number(before.map_or(0, number_in) + 1, len);
+                    let bytes = with_number(before.map_or(0, |bytes| number_in(&bytes)) + 1, len);
                     let put = store.compare_and_put(id(0), sequence, &bytes);
                     put.unwrap().is_none()
                 } {}
@@ -332,7 +332,7 @@ fn of_those_who_compare_each_wins_once() {
         });
         for (n, wanted) in [(0, 18 + 12), (1, 18)] {
             let bytes = served.get(id(n)).wait().unwrap().unwrap();
-            assert_eq!(number_in(bytes), wanted);
+            assert_eq!(number_in(&bytes), wanted);
         }
         served.store().check_room().unwrap();
     }
