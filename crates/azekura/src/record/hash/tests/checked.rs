@@ -8,10 +8,8 @@ use crate::index::hash::PARTITIONS;
 
 /// A store of `count` records.
 fn filled(count: u32) -> HashDb {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    for n in 0..count {
-        db.put(&n.to_le_bytes(), b"value").unwrap();
-    }
+    let (_, db) = empty();
+    put_each(&db, 0..count, b"value");
     db
 }
 
@@ -48,7 +46,7 @@ fn records_that_come_and_go_while_a_store_is_checked_are_no_damage() {
 #[test]
 fn a_count_that_is_wrong_is_found_where_nothing_is_changed_meanwhile() {
     let db = filled(100);
-    assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+    assert_sound(&db);
     db.core.count.add(&db.core.index.pin(), 1);
     let report = db.check(&mut |_, _| ()).unwrap();
     assert_eq!(report.damage, ["100 records found, 101 counted"]);

@@ -35,8 +35,8 @@ fn full(more: u64, len: usize) -> (HashDb, u32) {
 /// end of that update.
 #[test]
 fn what_waits_for_updates_is_refused_inside_the_update_of_another_store() {
-    let outer = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let outer = empty().1;
+    let db = empty().1;
     let folder = tempfile::tempdir().unwrap();
     let cache = CacheDb::new(1000).unwrap();
     let (tiny, baby) = (TinyDb::new().unwrap(), BabyDb::new().unwrap());
@@ -142,7 +142,7 @@ fn a_pinned_thread_has_what_readers_have_let_go_of() {
 /// pinned, which would wait for itself, does not wait.
 #[test]
 fn a_patience_is_spent_once() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let db = empty().1;
     db.put(b"key", b"value").unwrap();
     let segments = db.log().segments();
     let index = segments

@@ -13,13 +13,25 @@ use crate::record::hash::recover::Replay;
 
 /// A store of so many records, all of which its last checkpoint holds.
 fn at_a_checkpoint(count: u32, value: &[u8]) -> (Arc<Memory>, HashDb) {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    for i in 0..count {
-        db.put(&i.to_le_bytes(), value).unwrap();
-    }
+    let (memory, db) = empty();
+    put_each(&db, 0..count, value);
     db.checkpoint().unwrap();
     (memory, db)
+}
+
+/// What replay finds in the log of an open store from `start` on, and where each frame stands and how long it is.
+fn replayed(db: &HashDb, start: End) -> (Replay, Vec<(Address, usize)>) {
+    let mut replay = Replay::new(db.core.secrets);
+    let mut frames = Vec::new();
+    let found = db
+        .log()
+        .recover(start, with_live_writer(false), &mut |address, frame| {
+            frames.push((address, frame.len()));
+            replay.record((address, 1), &frame, 0);
+            Ok(())
+        });
+    found.unwrap();
+    (replay, frames)
 }
 
 fn dead_bytes(log: &Log) -> u64 {
@@ -34,9 +46,7 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
     let options = CreateOptions::new().background(false);
     let memory = Memory::new(LIMIT).unwrap();
     let db = HashDb::create_on(memory.clone(), &options).unwrap();
-    for i in 0..200_000u32 {
-        db.put(&i.to_le_bytes(), b"value").unwrap();
-    }
+    put_each(&db, 0..200_000u32, b"value");
     db.checkpoint().unwrap();
     db.close().unwrap();
     for round in 0..10 {
@@ -61,27 +71,20 @@ fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
         })
         .unwrap();
         assert_eq!(shown, 0, "round {round}");
-        assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+        assert_sound(&db);
     }
 }
 
 /// A load whose partition could not be built, for want of memory, once had dropped what the log recorded.
 #[test]
 fn a_load_that_came_to_nothing_is_made_again_whole() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory, &small()).unwrap();
-    let mut replay = Replay::new(db.core.secrets);
+    let (_, db) = empty();
     for i in 0..100u32 {
         db.put(&(i % 60).to_le_bytes(), b"value").unwrap();
     }
     let log = Arc::clone(&db.core.log);
-    let start = crate::log::End::of(0, crate::log::manifest::FIRST_SEQUENCE, Some(FIRST_FRAME));
-    let trust = with_live_writer(false);
-    log.recover(start, trust, &mut |address, frame| {
-        replay.record((address, 1), &frame, 0);
-        Ok(())
-    })
-    .unwrap();
+    let start = End::of(0, crate::log::manifest::FIRST_SEQUENCE, Some(FIRST_FRAME));
+    let (replay, _) = replayed(&db, start);
     let salt = log.geometry().salt;
     let before = dead_bytes(&log);
     let cold = replay.into_source(
@@ -107,23 +110,14 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
 /// one was once counted as dead all the same, and again when it was replaced.
 #[test]
 fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     let start = db.log().end();
     let key = b"key";
     db.put(key, &[1; 100]).unwrap();
     db.put(key, &[2; 300]).unwrap();
     let hash = Hash::of_key(key, &db.core.secrets);
-    let mut replay = Replay::new(db.core.secrets);
-    let trust = with_live_writer(false);
-    let mut frames = Vec::new();
     let log = Arc::clone(&db.core.log);
-    log.recover(start, trust, &mut |address, frame| {
-        frames.push((address, frame.len()));
-        replay.record((address, 1), &frame, 0);
-        Ok(())
-    })
-    .unwrap();
+    let (replay, frames) = replayed(&db, start);
     let [(_, first), (second, _)] = frames[..] else {
         panic!("{} frames", frames.len())
     };
@@ -158,9 +152,7 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
 #[test]
 fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     let (memory, db) = at_a_checkpoint(2000, b"before");
-    for i in 0..1000u32 {
-        db.put(&i.to_le_bytes(), b"after").unwrap();
-    }
+    put_each(&db, 0..1000u32, b"after");
     let segments = db.log().segments();
     memory.set_limit(memory.size().unwrap());
     let mut taken = Vec::new();
@@ -181,9 +173,9 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     segments.reap_to_the_last();
     memory.set_limit(1 << 26);
     db.checkpoint().unwrap();
-    let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+    let killed = memory.to_vec();
     drop(db);
-    let db = HashDb::open_on(killed, &small().opening).unwrap();
+    let db = opened(&killed);
     for i in 0..2000u32 {
         let wanted = if i < 1000 { &b"after"[..] } else { b"before" };
         assert_eq!(
@@ -269,6 +261,6 @@ fn a_reader_concurrent_with_a_writer_follows_past_a_part_of_the_index_that_it_ca
 /// The slot of an insertion under way holds an address beyond any map.
 #[test]
 fn a_slot_that_is_only_reserved_leads_nowhere() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let db = empty().1;
     assert!(db.log().locate(Address((1 << 40) - 1)).is_none());
 }

@@ -13,8 +13,7 @@ use crate::log::Use;
 /// Replay and following once lent the frames as they stood in the mapping, and took key and hash from there afterwards.
 #[test]
 fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     let start = db.log().end();
     // A record alone, and two of a batch.
     db.put(b"one", &[1; 100]).unwrap();
@@ -90,9 +89,7 @@ fn a_copy_made_concurrently_with_a_writer_goes_on_with_new_sequences() {
     db.put(b"before", b"value").unwrap();
     let writer = Arc::clone(&db);
     *storage.hook.lock().unwrap() = Some(Box::new(move || {
-        for i in 0..40u32 {
-            writer.put(&i.to_le_bytes(), &[1; 400]).unwrap();
-        }
+        put_each(&writer, 0..40u32, &[1; 400]);
     }));
     let copied = Memory::new(1 << 26).unwrap();
     db.core.copy_onto(copied.as_ref(), &mut |_, _| ()).unwrap();
@@ -101,9 +98,7 @@ fn a_copy_made_concurrently_with_a_writer_goes_on_with_new_sequences() {
     assert!(before > 4, "{before} segments");
     let copy = HashDb::open_on(copied.clone(), &small().opening).unwrap();
     assert_eq!(copy.count(), 41);
-    for i in 40..200u32 {
-        copy.put(&i.to_le_bytes(), &[2; 400]).unwrap();
-    }
+    put_each(&copy, 40..200u32, &[2; 400]);
     let sequences = |db: &HashDb| {
         let in_use = db.log().segments().in_use(Use::Log);
         let all: Vec<u64> = in_use.iter().map(|segment| segment.sequence).collect();
@@ -111,9 +106,9 @@ fn a_copy_made_concurrently_with_a_writer_goes_on_with_new_sequences() {
     };
     let (segments, distinct) = sequences(&copy);
     assert_eq!(segments, distinct, "each sequence is of one segment");
-    let killed = Memory::from_bytes(&copied.to_vec(), 1 << 26).unwrap();
+    let killed = copied.to_vec();
     drop(copy);
-    let copy = HashDb::open_on(killed, &small().opening).unwrap();
+    let copy = opened(&killed);
     assert_eq!(copy.count(), 201);
     for i in 0..200u32 {
         let value = copy.get(&i.to_le_bytes()).unwrap();
@@ -124,10 +119,8 @@ fn a_copy_made_concurrently_with_a_writer_goes_on_with_new_sequences() {
 /// Once the copy was made and its name is durable, a power cut leaves all of it.
 #[test]
 fn a_copy_that_was_made_survives_loss_of_power() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    for i in 0..100u32 {
-        db.put(&i.to_le_bytes(), &[1; 400]).unwrap();
-    }
+    let db = empty().1;
+    put_each(&db, 0..100u32, &[1; 400]);
     let name = Path::new("copy.azh");
     let disk = SimDisk::new(7);
     let storage = disk.directory().create(name).unwrap();

@@ -3,10 +3,8 @@
 //! Each is named by its key, its place in the damaged file and the reason, in the order of the log, as many as a report may
 //! name. How much of it there may be after damage of any kind is tried in `tests/degraded/`.
 
-use super::super::layout::Super;
 use super::*;
 use crate::damage::Affects;
-use crate::kernel::SuperblockPair;
 
 fn key(n: u32) -> Vec<u8> {
     format!("key-{n:05}").into_bytes()
@@ -18,8 +16,7 @@ fn value(n: u32) -> Vec<u8> {
 
 /// A file of `count` records as a killed process leaves it; the first `before` are those of a checkpoint.
 fn killed(count: u32, before: u32) -> Vec<u8> {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     for n in 0..count {
         if n == before {
             db.checkpoint().unwrap();
@@ -34,24 +31,16 @@ fn killed(count: u32, before: u32) -> Vec<u8> {
 
 /// Offset of the frame of a record: its first word stands before the key.
 fn frame_at(bytes: &[u8], n: u32) -> u64 {
-    let key = key(n);
-    let at = bytes.windows(key.len()).position(|found| found == key);
-    at.unwrap() as u64 - 8
+    place_of(bytes, &key(n)) as u64 - 8
 }
 
-fn opened(bytes: &[u8]) -> (Arc<dyn Storage>, Super) {
-    let storage: Arc<dyn Storage> = Memory::from_bytes(bytes, 1 << 26).unwrap();
-    let last = SuperblockPair::<Super>::read(storage.as_ref())
-        .unwrap()
-        .payload;
-    (storage, last)
+fn blank_root(bytes: &mut [u8]) {
+    let root = superblock_of(stored(bytes).as_ref()).root.unwrap();
+    bytes[root.offset as usize..][..root.len as usize].fill(0);
 }
 
-fn repaired(bytes: &[u8]) -> RepairReport {
-    let (storage, last) = opened(bytes);
-    let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    let mut report = RepairReport::default();
-    repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+fn report_of(bytes: &[u8]) -> RepairReport {
+    let (_, report) = repaired(&stored(bytes));
     assert_eq!(report.losses, report.lost.len() as u64);
     report
 }
@@ -61,7 +50,7 @@ fn a_record_that_was_rebuilt_from_one_wrong_bit_is_named() {
     let mut bytes = killed(100, 20);
     let offset = frame_at(&bytes, 50);
     bytes[offset as usize + 20] ^= 4;
-    let report = repaired(&bytes);
+    let report = report_of(&bytes);
     let doubted = Doubted {
         key: key(50),
         offset,
@@ -75,7 +64,7 @@ fn records_before_a_part_of_the_log_that_is_lost_are_named_with_its_place() {
     let mut bytes = killed(100, 20);
     let (from, to) = (frame_at(&bytes, 50), frame_at(&bytes, 52));
     bytes[from as usize..to as usize].fill(0xa5);
-    let report = repaired(&bytes);
+    let report = report_of(&bytes);
     let doubted: Vec<Doubted> = (0..50)
         .map(|n| Doubted {
             key: key(n),
@@ -88,8 +77,7 @@ fn records_before_a_part_of_the_log_that_is_lost_are_named_with_its_place() {
 
 /// What opening states of damage.
 fn affected(bytes: &[u8]) -> Vec<Affects> {
-    let db = HashDb::open_on(opened(bytes).0, &small().opening).unwrap();
-    let damage = db.damage();
+    let damage = opened(bytes).damage();
     damage.into_iter().map(|damage| damage.affects).collect()
 }
 
@@ -97,9 +85,8 @@ fn affected(bytes: &[u8]) -> Vec<Affects> {
 #[test]
 fn without_a_root_a_repair_doubts_no_record_where_the_log_is_whole_since_it_began() {
     let mut bytes = killed(1200, 1200);
-    let root = opened(&bytes).1.root.unwrap();
-    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
-    let report = repaired(&bytes);
+    blank_root(&mut bytes);
+    let report = report_of(&bytes);
     assert_eq!((report.doubtful, report.losses), (0, 1));
     assert_eq!(affected(&bytes), [Affects::Nothing]);
 }
@@ -107,12 +94,11 @@ fn without_a_root_a_repair_doubts_no_record_where_the_log_is_whole_since_it_bega
 #[test]
 fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_counted() {
     let mut bytes = killed(1201, 1201);
-    let root = opened(&bytes).1.root.unwrap();
-    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+    blank_root(&mut bytes);
     // What is lost last before the checkpoint may have removed any record.
     let at = frame_at(&bytes, 1200) as usize;
     bytes[at..at + 24].fill(0xa5);
-    let report = repaired(&bytes);
+    let report = report_of(&bytes);
     assert_eq!(report.doubtful, 1200);
     assert!(affected(&bytes).iter().any(Affects::is_unbounded));
     let named: Vec<_> = report.doubted.iter().map(|doubted| &doubted.key).collect();
@@ -124,38 +110,32 @@ fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_
 
 #[test]
 fn long_keys_in_doubt_do_not_fill_the_memory() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     for n in 0..5 {
         db.put(&vec![n; 400_000], b"value").unwrap();
     }
     db.checkpoint().unwrap();
     let mut bytes = memory.to_vec();
-    let at = bytes.windows(64).position(|found| found == [4; 64]);
-    let at = at.unwrap();
+    let at = place_of(&bytes, &[4; 64]);
     bytes[at - 8..at + 64].fill(0xa5);
-    let root = opened(&bytes).1.root.unwrap();
-    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
-    let report = repaired(&bytes);
+    blank_root(&mut bytes);
+    let report = report_of(&bytes);
     assert_eq!((report.doubtful, report.doubted.len()), (4, 2));
 }
 
 /// What hides a later mark leaves the one before it, which is not the last.
 #[test]
 fn a_file_that_damage_keeps_from_being_written_states_no_mark() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     for n in 1..3 {
         db.set_mark(format!("applied to {n}").as_bytes()).unwrap();
         db.put(&key(n), &value(n)).unwrap();
     }
     let mut bytes = memory.to_vec();
     let mark = b"applied to 2";
-    let at = bytes.windows(mark.len()).position(|found| found == mark);
-    let at = at.unwrap();
+    let at = place_of(&bytes, mark);
     bytes[at - 8..at + mark.len()].fill(0x5a);
-    let (storage, _) = opened(&bytes);
-    let damaged = HashDb::open_on(storage, &small().opening).unwrap();
+    let damaged = opened(&bytes);
     assert!(damaged.log().is_refused());
     assert_eq!(damaged.mark(), None);
 }
@@ -163,16 +143,14 @@ fn a_file_that_damage_keeps_from_being_written_states_no_mark() {
 #[test]
 fn a_clear_without_a_mark_keeps_the_last_one() {
     for (own, found) in [(None, "applied"), (Some("cleared"), "cleared")] {
-        let memory = Memory::new(1 << 26).unwrap();
-        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let (memory, db) = empty();
         db.set_mark(b"applied").unwrap();
         db.put(&key(1), &value(1)).unwrap();
         match own {
             None => db.clear().unwrap(),
             Some(mark) => db.clear_with_mark(str::as_bytes(mark)).unwrap(),
         }
-        let (storage, _) = opened(&memory.to_vec());
-        let again = HashDb::open_on(storage, &small().opening).unwrap();
+        let again = opened(&memory.to_vec());
         assert_eq!(
             (again.mark().as_deref(), again.count()),
             (Some(found.as_bytes()), 0)

@@ -4,16 +4,11 @@
 //! of their log, are recovered, and are damaged or repaired then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::super::layout::ENGINE;
-use super::super::layout::Super;
-use super::super::repair::repair_storage;
-use super::super::report::RepairReport;
 use super::*;
 use crate::format::superblock::Superblock;
-use crate::io::Storage;
-use crate::kernel::{Payload, SuperblockPair};
+use crate::kernel::Payload;
 
 const SIZE: usize = 16 << 10;
 
@@ -55,11 +50,10 @@ pub(super) fn recovered(after: u64) -> (Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, u64
     }
     let mut bytes = memory.to_vec();
     drop(db);
-    let storage = Memory::from_bytes(&bytes, 1 << 26).unwrap();
     let SuperblockPair {
         sequence,
         payload: mut last,
-    } = SuperblockPair::<Super>::read(storage.as_ref()).unwrap();
+    } = SuperblockPair::<Super>::read(stored(&bytes).as_ref()).unwrap();
     last.boot_id = [7; 16];
     for sequence in [sequence, sequence + 1] {
         let block = Superblock {
@@ -91,8 +85,7 @@ fn a_blank_header_and_link_bring_back_no_segment_that_was_dropped() {
         let at = place_of_sequence(&bytes, ends).unwrap();
         stale += u32::from(place_of_sequence(&bytes, ends + 1).is_some());
         bytes[at..at + 64].fill(0);
-        let damaged = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-        let db = HashDb::open_on(damaged, &options().opening).unwrap();
+        let db = opened(&bytes);
         assert!(!db.damage().is_empty(), "segment {ends:#x}");
         for key in 0..200u32 {
             let key = key.to_le_bytes();
@@ -123,12 +116,7 @@ fn a_repair_leaves_out_the_segments_that_a_recovery_dropped() {
                 drop(db);
             }
             let storage: Arc<dyn Storage> = memory;
-            let last = SuperblockPair::<Super>::read(storage.as_ref())
-                .unwrap()
-                .payload;
-            let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options()).unwrap();
-            let mut report = RepairReport::default();
-            repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+            let (target, report) = repaired(&storage);
             let found = contents(&target);
             let older = wanted
                 .iter()

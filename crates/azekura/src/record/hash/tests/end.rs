@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::io::over::Over;
+use crate::log::follow::Follower;
 use crate::log::{AllocationClass, End, Entry, Segment, Use};
 
 /// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
 /// opened: a sync of that moment promised, and skipped, everything appended there later.
 #[test]
 fn the_end_never_goes_back_while_others_append() {
-    let db = Arc::new(HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap());
+    let db = Arc::new(empty().1);
     let done = Arc::new(AtomicBool::new(false));
     let watcher = {
         let (db, done) = (Arc::clone(&db), Arc::clone(&done));
@@ -29,9 +30,7 @@ fn the_end_never_goes_back_while_others_append() {
         })
     };
     for round in 0..2000u32 {
-        for key in 0..20u32 {
-            db.put(&key.to_le_bytes(), &[round as u8; 400]).unwrap();
-        }
+        put_each(&db, 0..20u32, &[round as u8; 400]);
         if round % 50 == 0 {
             db.checkpoint().unwrap();
             db.maintain().unwrap();
@@ -47,8 +46,7 @@ fn the_end_never_goes_back_while_others_append() {
 /// Of each kind of end: at a frame, at the end of a full segment, past a large value, and after opening again.
 #[test]
 fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
-    let mut memory = Memory::new(1 << 26).unwrap();
-    let mut db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (mut memory, mut db) = empty();
     let lens = [1, 40, 400, 100_000, 8, 3000, 2000, 50_000, 4000, 1000];
     let mut closed = 0;
     for (at, len) in lens.into_iter().cycle().take(200).enumerate() {
@@ -67,7 +65,7 @@ fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
             memory = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
             db = HashDb::open_on(memory.clone(), &small().opening).unwrap();
             assert_eq!(db.count(), count);
-            assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+            assert_sound(&db);
         }
     }
     assert!(closed > 20, "{closed}");
@@ -77,7 +75,7 @@ fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
 /// were it taken to be durable, the next sync would skip it, and a loss of power would take an acknowledged change.
 #[test]
 fn what_is_appended_during_a_sync_waits_for_the_next() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let db = empty().1;
     db.put(b"before", b"1").unwrap();
     let began = db.position();
     let during = || db.put(b"during", b"2");
@@ -90,16 +88,20 @@ fn what_is_appended_during_a_sync_waits_for_the_next() {
     assert_eq!(db.log().durable(), db.position());
 }
 
+/// Shows the follower all that there is; how much that was.
+fn all_of(follower: &mut Follower) -> u64 {
+    let advanced = follower.advance(&mut |_, _| ControlFlow::Continue(()));
+    advanced.unwrap()
+}
+
 /// A segment past the position was cleaned and free again: a follower that began there was shown nothing, for ever, and
 /// was given this as all.
 #[test]
 fn a_position_before_a_segment_that_is_gone_is_refused() {
     let (mut refused, mut followed) = (0, 0);
     for count in 1..40u32 {
-        let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-        for i in 0..count {
-            db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
-        }
+        let db = empty().1;
+        put_each(&db, 0..count, &[1; 200]);
         let from = db.position();
         for i in 0..200u32 {
             db.put(&(1000 + i % 4).to_le_bytes(), &[2; 200]).unwrap();
@@ -110,9 +112,7 @@ fn a_position_before_a_segment_that_is_gone_is_refused() {
         db.put(b"last", b"3").unwrap();
         match db.log().follow(Some(from)) {
             Ok(mut follower) => {
-                let shown = follower
-                    .advance(&mut |_, _| ControlFlow::Continue(()))
-                    .unwrap();
+                let shown = all_of(&mut follower);
                 assert_eq!(shown, 201, "{count}");
                 assert_eq!(follower.position(), db.position());
                 followed += 1;
@@ -129,8 +129,7 @@ fn a_position_before_a_segment_that_is_gone_is_refused() {
 /// The chain leaps from epoch to epoch: the link alone leads on there.
 #[test]
 fn a_follower_goes_on_over_openings_after_a_crash() {
-    let mut memory = Memory::new(1 << 26).unwrap();
-    let mut db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (mut memory, mut db) = empty();
     let mut positions = vec![db.position()];
     for round in 0..6u8 {
         for i in 0..30u32 {
@@ -142,9 +141,7 @@ fn a_follower_goes_on_over_openings_after_a_crash() {
     }
     for (before, from) in positions.iter().enumerate() {
         let mut follower = db.log().follow(Some(*from)).unwrap();
-        let shown = follower
-            .advance(&mut |_, _| ControlFlow::Continue(()))
-            .unwrap();
+        let shown = all_of(&mut follower);
         assert_eq!(shown, 180 - before as u64);
     }
     let in_use = db.log().segments().in_use(Use::Log);
@@ -173,20 +170,18 @@ fn a_store_that_can_be_grown_is_never_full() {
 /// What a killed thread had reserved for a large value once counted as live for ever: its segments were never cleaned.
 #[test]
 fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     db.put(b"before", b"value").unwrap();
     db.put(b"large", &vec![0x77; 40_000]).unwrap();
     db.put(b"after", b"value").unwrap();
     let mut bytes = memory.to_vec();
     drop(db);
-    let held = bytes.windows(100).position(|of| of == [0x77; 100]).unwrap();
+    let held = place_of(&bytes, &[0x77; 100]);
     let begin = (held - 64) & !4095;
     assert!(bytes[begin..].starts_with(b"azsg"));
     // Nothing of the frame is there: it is published by its first word.
     bytes[begin + 64..begin + 40_960].fill(0);
-    let killed = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-    let db = HashDb::open_on(killed.clone(), &small().opening).unwrap();
+    let db = opened(&bytes);
     assert!(db.damage().is_empty(), "{:?}", db.damage());
     assert_eq!(db.get(b"after").unwrap(), Some(b"value".to_vec()));
     assert_eq!(db.get(b"large").unwrap(), None);
@@ -202,15 +197,11 @@ fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
 /// A follower may begin in a segment after that was chosen to be cleaned, and before it is retired.
 #[test]
 fn a_segment_in_which_a_follower_stands_is_not_retired() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    for i in 0..100u32 {
-        db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
-    }
+    let db = empty().1;
+    put_each(&db, 0..100u32, &[1; 200]);
     let from = db.position();
     let chosen = db.log().end().segment();
-    for i in 0..100u32 {
-        db.put(&i.to_le_bytes(), &[2; 200]).unwrap();
-    }
+    put_each(&db, 0..100u32, &[2; 200]);
     let is_in_use = || {
         let in_use = db.log().segments().in_use(Use::Log);
         in_use.iter().any(|segment| segment.index == chosen)
@@ -218,8 +209,7 @@ fn a_segment_in_which_a_follower_stands_is_not_retired() {
     let mut follower = db.log().follow(Some(from)).unwrap();
     db.log().retire_unless_retained(chosen, from.sequence);
     assert!(is_in_use());
-    let shown = follower.advance(&mut |_, _| ControlFlow::Continue(()));
-    assert_eq!(shown.unwrap(), 100);
+    assert_eq!(all_of(&mut follower), 100);
     drop(follower);
     db.log().retire_unless_retained(chosen, from.sequence);
     assert!(!is_in_use());
@@ -252,9 +242,8 @@ fn a_system_without_a_boot_id_may_have_lost_power() {
     drop(db);
     let at = 16384 + at.segment() as usize * 4096 + at.offset().unwrap() as usize;
     bytes[at + 16..at + 100].fill(0xa5);
-    let open = |storage: Arc<dyn Storage>| HashDb::open_on(storage, &small().opening).unwrap();
     let cut = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-    let db = open(Arc::new(Bootless(cut)));
+    let db = HashDb::open_on(Arc::new(Bootless(cut)), &small().opening).unwrap();
     assert!(db.damage().is_empty(), "{:?}", db.damage());
     assert_eq!(db.get(b"synced").unwrap(), Some(b"value".to_vec()));
     assert_eq!(db.get(b"not synced").unwrap(), None);
@@ -265,16 +254,11 @@ fn a_system_without_a_boot_id_may_have_lost_power() {
 /// dead when the process was killed after a clear.
 #[test]
 fn after_a_clear_and_a_kill_what_was_put_since_is_live() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    for i in 0..40u32 {
-        db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
-    }
+    let (memory, db) = empty();
+    put_each(&db, 0..40u32, &[1; 200]);
     db.clear().unwrap();
-    for i in 0..40u32 {
-        db.put(&i.to_le_bytes(), &[2; 200]).unwrap();
-    }
-    let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+    put_each(&db, 0..40u32, &[2; 200]);
+    let killed = memory.to_vec();
     let (_, wanted) = db.core.log_bytes();
     let checkpoint = db.core.checkpoint.lock().committed.superblock.clone();
     assert!(
@@ -282,7 +266,7 @@ fn after_a_clear_and_a_kill_what_was_put_since_is_live() {
         "replay begins before the clear"
     );
     drop(db);
-    let db = HashDb::open_on(killed, &small().opening).unwrap();
+    let db = opened(&killed);
     let (used, live) = db.core.log_bytes();
     assert!(live >= 40 * 208, "{live} live of {used}");
     assert!(
@@ -313,8 +297,7 @@ impl Over for Joined {
 /// passed by a frame that this was about to publish, for good.
 #[test]
 fn a_reader_that_opens_while_a_writer_comes_sees_what_it_publishes() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     db.put(b"first", b"value").unwrap();
     let end = db.log().end();
     let at = 16384 + u64::from(end.segment()) * 4096 + u64::from(end.offset().unwrap());
@@ -341,14 +324,12 @@ fn a_reader_that_opens_while_a_writer_comes_sees_what_it_publishes() {
 /// Where the last frame filled its segment, a follower that was shown all stood before the log's end, and would for ever.
 #[test]
 fn a_follower_that_was_shown_all_stands_where_the_log_does() {
-    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let db = empty().1;
     let mut follower = db.log().follow(Some(db.position())).unwrap();
     let (mut shown, mut closed) = (0, 0);
     for len in (0..400).map(|at| 3000 + at * 8) {
         db.put(b"key", &vec![7; len]).unwrap();
-        shown += follower
-            .advance(&mut |_, _| ControlFlow::Continue(()))
-            .unwrap();
+        shown += all_of(&mut follower);
         assert_eq!(follower.position(), db.position(), "{len} bytes");
         closed += u32::from(matches!(db.log().end(), End::Closed { .. }));
         let resumed = db.log().follow(Some(follower.position())).unwrap();
@@ -364,8 +345,7 @@ fn a_follower_that_was_shown_all_stands_where_the_log_does() {
 #[test]
 fn what_is_damaged_after_a_close_is_an_error_to_a_reader_that_was_there() {
     for lost in 0..4u8 {
-        let memory = Memory::new(1 << 24).unwrap();
-        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let (memory, db) = empty();
         for key in 0..4u8 {
             db.put(&[key], &[1; 100]).unwrap();
         }
@@ -394,8 +374,7 @@ fn what_is_damaged_after_a_close_is_an_error_to_a_reader_that_was_there() {
 /// A writer came and closed after the reader had opened: what stands after that close is not the log, as for who opens now.
 #[test]
 fn what_stands_after_a_later_close_is_no_damage_to_a_reader_that_was_there() {
-    let memory = Memory::new(1 << 24).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     db.put(b"key", b"older").unwrap();
     db.close().unwrap();
     let reader = HashReader::open_on(memory.clone()).unwrap();
@@ -480,6 +459,11 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
     assert!(all > 1000, "{all}");
 }
 
+fn assert_unknown(refused: &Error) {
+    let text = refused.to_string();
+    assert!(text.contains("unknown record type"), "{text}");
+}
+
 /// A later version may write records of more types: what one of them changes is not known, so the file is not opened, and a
 /// repair names it.
 #[test]
@@ -506,8 +490,7 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
         (in_a_batch, 3),
     ];
     for (entries, left) in cases {
-        let memory = Memory::new(1 << 24).unwrap();
-        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let (memory, db) = empty();
         let reader = HashReader::open_on(memory.clone()).unwrap();
         db.put(b"one", b"1").unwrap();
         {
@@ -526,46 +509,29 @@ fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
         }
         db.put(b"two", b"2").unwrap();
         db.sync(Durability::Power).unwrap();
-        let killed = Memory::from_bytes(&memory.to_vec(), 1 << 24).unwrap();
         let mut bytes = memory.to_vec();
+        let killed = stored(&bytes);
         let at = bytes
             .windows(18)
             .rposition(|of| of == b"of a later version");
         bytes[at.unwrap()] ^= 1;
-        let damaged = Memory::from_bytes(&bytes, 1 << 24).unwrap();
         // Of a damaged one that may change anything, all before it is in doubt.
         let is_wide = entries[0].kind.is_wide();
-        match HashDb::open_on(damaged, &small().opening) {
+        match HashDb::open_on(stored(&bytes), &small().opening) {
             Ok(db) => {
                 assert!(is_wide, "{:?}", entries[0].kind);
                 assert_eq!(db.put(b"one", b"1").unwrap_err().kind(), Kind::Corrupted);
                 assert_eq!(db.get(b"one").unwrap_err().kind(), Kind::Corrupted);
             }
-            Err(refused) => {
-                let text = refused.to_string();
-                assert!(text.contains("unknown record type"), "{text}");
-            }
+            Err(refused) => assert_unknown(&refused),
         }
         let refused = HashDb::open_on(killed.clone(), &small().opening)
             .err()
             .unwrap();
         assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
-        assert!(
-            refused.to_string().contains("unknown record type"),
-            "{refused}"
-        );
-        let followed = reader.get(b"two").expect_err("it is refused");
-        assert!(
-            followed.to_string().contains("unknown record type"),
-            "{followed}"
-        );
-        let db = HashDb::create_on(Memory::new(1 << 24).unwrap(), &small()).unwrap();
-        let mut report = RepairReport::default();
-        let killed: Arc<dyn Storage> = killed;
-        let last = SuperblockPair::<Super>::read(killed.as_ref())
-            .unwrap()
-            .payload;
-        repair::repair_storage(&killed, &last, &db, &mut report, &mut |_, _| ()).unwrap();
+        assert_unknown(&refused);
+        assert_unknown(&reader.get(b"two").unwrap_err());
+        let (db, report) = repaired(&killed);
         let is_named = |what: &String| what.contains("unknown type");
         assert!(report.lost.iter().any(is_named), "{report:?}");
         assert_eq!(db.count(), left, "{report:?}");

@@ -2,14 +2,7 @@
 //! found, or is an error. Blank ranges of several lengths are tried at each segment of the log: less than a header, a sector, a
 //! page. What a flipped bit costs is tried in `tests/degraded/`.
 
-use std::sync::Arc;
-
-use super::super::layout::Super;
-use super::super::repair::repair_storage;
-use super::super::report::RepairReport;
 use super::*;
-use crate::io::Storage;
-use crate::kernel::SuperblockPair;
 
 /// A link that was lost with the header next to it was once taken for the end of the log: all later records were absent, without
 /// an error, and the next change made that final.
@@ -35,7 +28,7 @@ fn a_blank_header_of_any_segment_hides_no_later_one() {
             let mut bytes = killed.clone();
             let at = 16384 + segment * SIZE;
             bytes[at + from..at + to].fill(0);
-            let damaged = Memory::from_bytes(&bytes, 1 << 26).unwrap();
+            let damaged = stored(&bytes);
             let context = format!("segment {segment}, {from}..{to}");
             for turn in 0..2 {
                 let Ok(db) = HashDb::open_on(damaged.clone(), &options.opening) else {
@@ -60,13 +53,7 @@ fn a_blank_header_of_any_segment_hides_no_later_one() {
                 let _ = db.put(b"new", b"value");
                 tried += 1;
             }
-            let storage: Arc<dyn Storage> = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-            let last = SuperblockPair::<Super>::read(storage.as_ref())
-                .unwrap()
-                .payload;
-            let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options).unwrap();
-            let mut report = RepairReport::default();
-            repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+            let (target, report) = repaired(&stored(&bytes));
             if to <= 64 {
                 assert_eq!(target.count(), 1500, "{context}: {:?}", report.lost);
             } else if target.count() < 1500 {

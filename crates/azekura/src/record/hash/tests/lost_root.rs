@@ -9,15 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::layout::ROOT_SEED;
-use super::super::layout::Super;
-use super::super::repair::repair_storage;
-use super::super::report::RepairReport;
 use super::dropped;
 use super::*;
-use crate::Edit;
-use crate::io::Storage;
 use crate::io::over::Over;
-use crate::kernel::SuperblockPair;
+use crate::log::manifest::Extent;
 use crate::log::root;
 use crate::testkit::round_seed;
 use crate::testkit::suite::{share, tried_at_least};
@@ -63,6 +58,20 @@ impl Over for Shared {
     }
 }
 
+/// Gives a record this value, or removes it.
+fn change(db: &HashDb, model: &mut Model, key: Key, value: Option<Vec<u8>>) {
+    match &value {
+        Some(value) => db.put(&key, value).unwrap(),
+        None => drop(db.remove(&key).unwrap()),
+    }
+    model.insert(key, value);
+}
+
+/// A model of a store that was just made.
+fn no_records() -> Model {
+    Model::from([(b"never there".to_vec(), None)])
+}
+
 /// A file that was changed in a way of its own, and what it holds.
 fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
     let options = small().segment_size(*random.choose(&[4096, 8192, 32 << 10]));
@@ -72,11 +81,11 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
     let changes = random.below(4 * keys) + 20;
     let removes = random.below(40);
     let upkeep = random.below(10);
-    let mut model = Model::from([(b"never there".to_vec(), None)]);
-    for change in 0..changes {
+    let mut model = no_records();
+    for turn in 0..changes {
         let key = format!("key-{}", random.below(keys)).into_bytes();
         let value = random.one_in(500).then(|| vec![7; 20_000]);
-        let value = value.unwrap_or_else(|| format!("{change}-").repeat(random.index(40)).into());
+        let value = value.unwrap_or_else(|| format!("{turn}-").repeat(random.index(40)).into());
         match random.below(1000) {
             0..30 => {
                 let other = format!("key-{}", random.below(keys)).into_bytes();
@@ -107,27 +116,15 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
                 db.close().unwrap();
                 db = HashDb::open_on(memory.clone(), &options.opening).unwrap();
             }
-            of if of % 100 < removes => {
-                db.remove(&key).unwrap();
-                model.insert(key, None);
-            }
-            _ => {
-                db.put(&key, &value).unwrap();
-                model.insert(key, Some(value));
-            }
+            of if of % 100 < removes => change(&db, &mut model, key, None),
+            _ => change(&db, &mut model, key, Some(value)),
         }
     }
     db.checkpoint().unwrap();
-    for change in 0..random.below(30) {
+    for turn in 0..random.below(30) {
         let key = format!("key-{}", random.below(keys)).into_bytes();
-        if random.one_in(3) {
-            db.remove(&key).unwrap();
-            model.insert(key, None);
-        } else {
-            let value = format!("later-{change}").into_bytes();
-            db.put(&key, &value).unwrap();
-            model.insert(key, Some(value));
-        }
+        let value = (!random.one_in(3)).then(|| format!("later-{turn}").into_bytes());
+        change(&db, &mut model, key, value);
     }
     if random.one_in(2) {
         db.close().unwrap();
@@ -135,16 +132,18 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
     (memory.to_vec(), model)
 }
 
+fn pieces_of_root(bytes: &[u8]) -> Vec<Extent> {
+    let storage = stored(bytes);
+    let last = superblock_of(storage.as_ref());
+    let mut read = root::Read::from(last.root.unwrap());
+    let seed = last.geometry.salt ^ ROOT_SEED;
+    read.read(storage.as_ref(), seed, false).unwrap();
+    read.pieces
+}
+
 /// The pages in which the root stands.
 fn pages_of_root(bytes: &[u8]) -> Vec<u64> {
-    let storage = Memory::from_bytes(bytes, ROOM).unwrap();
-    let last = SuperblockPair::<Super>::read(storage.as_ref())
-        .unwrap()
-        .payload;
-    let mut read = root::Read::from(last.root.unwrap());
-    read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false)
-        .unwrap();
-    let pages = read.pieces.iter().flat_map(|piece| {
+    let pages = pieces_of_root(bytes).into_iter().flat_map(|piece| {
         (piece.offset / PAGE..(piece.offset + piece.len).div_ceil(PAGE)).map(|page| page * PAGE)
     });
     let mut pages: Vec<u64> = pages.collect();
@@ -154,36 +153,32 @@ fn pages_of_root(bytes: &[u8]) -> Vec<u64> {
 
 /// The first piece of the root that stands in a page: its first byte there, and how many.
 fn part_in(bytes: &[u8], page: u64) -> (usize, usize) {
-    let storage = Memory::from_bytes(bytes, ROOM).unwrap();
-    let last = SuperblockPair::<Super>::read(storage.as_ref())
-        .unwrap()
-        .payload;
-    let mut read = root::Read::from(last.root.unwrap());
-    let _found = read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false);
-    let pieces = read.pieces.iter();
-    let mut parts = pieces.map(|piece| {
-        let from = piece.offset.max(page);
-        (
-            from,
-            (piece.offset + piece.len)
-                .min(page + PAGE)
-                .saturating_sub(from),
-        )
+    let mut parts = pieces_of_root(bytes).into_iter().map(|piece| {
+        let (from, end) = (piece.offset.max(page), piece.offset + piece.len);
+        (from, end.min(page + PAGE).saturating_sub(from))
     });
     let (from, len) = parts.find(|(_, len)| *len > 0).unwrap();
     (from as usize, len as usize)
 }
 
+/// The file with `byte` in the place of all of the root that stands in a page.
+fn overwritten(bytes: &[u8], page: u64, byte: u8) -> Vec<u8> {
+    let mut damaged = bytes.to_vec();
+    let (from, len) = part_in(bytes, page);
+    damaged[from..from + len].fill(byte);
+    damaged
+}
+
 /// Reads all, and asks for the number of records; how many reads are errors.
-fn judge(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
+fn judge(reader: &dyn Reader, model: &Model, what: &str) -> u64 {
     let failed = judge_records(reader, model, what);
     let present = model.values().filter(|value| value.is_some()).count() as u64;
     assert_eq!(reader.count(), present, "{what}");
     failed
 }
 
-/// Reads all; how many reads are errors.
-fn judge_records(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
+/// Reads all records one by one; how many reads are errors.
+fn judge_reads(reader: &dyn Reader, model: &Model, what: &str) -> u64 {
     let mut failed = 0;
     for (key, newest) in model {
         match reader.get(key) {
@@ -196,6 +191,12 @@ fn judge_records(reader: &dyn crate::engine::Reader, model: &Model, what: &str) 
             }
         }
     }
+    failed
+}
+
+/// As `judge_reads`, and scans.
+fn judge_records(reader: &dyn Reader, model: &Model, what: &str) -> u64 {
+    let failed = judge_reads(reader, model, what);
     let present = model.values().filter(|value| value.is_some()).count() as u64;
     let (mut shown, mut reported) = (0, 0);
     reader
@@ -218,6 +219,12 @@ fn judge_records(reader: &dyn crate::engine::Reader, model: &Model, what: &str) 
         "{what}: {shown} of {present}"
     );
     failed
+}
+
+/// As `judge_records`, of the file opened for writing and for reading only.
+fn judge_both(bytes: &[u8], model: &Model, what: &str) -> u64 {
+    let reader = HashReader::open_on(stored(bytes)).expect("it opens");
+    judge_records(&opened(bytes), model, what) + judge_records(&reader, model, what)
 }
 
 /// Opens the file both ways; how many reads are errors. `None`: it does not open.
@@ -258,12 +265,7 @@ fn judge_repair(
     is_whole: Option<u64>,
     what: &str,
 ) -> u64 {
-    let last = SuperblockPair::<Super>::read(storage.as_ref())
-        .unwrap()
-        .payload;
-    let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
-    let mut report = RepairReport::default();
-    repair_storage(storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+    let (target, report) = repaired(storage);
     if is_whole == Some(0) {
         assert_eq!(report.doubtful, 0, "{what}: {report:?}");
     }
@@ -392,18 +394,11 @@ fn a_page_written_over_another_one_makes_no_record_absent() {
         let written: Vec<usize> = pages.filter(|at| bytes[*at] != 0).collect();
         let roots = pages_of_root(&bytes);
         for page in roots.into_iter().flat_map(|page| [page; 2]) {
-            let mut damaged = bytes.clone();
-            let (from, len) = part_in(&bytes, page);
-            damaged[from..from + len].fill(0);
+            let mut damaged = overwritten(&bytes, page, 0);
             let (at, other) = (*random.choose(&written), *random.choose(&written));
             damaged.copy_within(other..other + 4096, at);
             let what = format!("seed {seed}, root {page:#x}, {other:#x} over {at:#x}");
-            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
-            failed += judge_records(&db, &model, &what);
-            db.close().unwrap();
-            let reader = HashReader::open_on(storage).expect("it opens");
-            failed += judge_records(&reader, &model, &what);
+            failed += judge_both(&damaged, &model, &what);
             cases += 1;
         }
     }
@@ -420,10 +415,7 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
         let seed = 0xe1d + round_seed() + file;
         let mut random = Random::new(seed);
         let (bytes, model) = drawn(&mut random);
-        let storage = Memory::from_bytes(&bytes, ROOM).unwrap();
-        let last = SuperblockPair::<Super>::read(storage.as_ref())
-            .unwrap()
-            .payload;
+        let last = superblock_of(stored(&bytes).as_ref());
         let begin = last.geometry.offset_of(last.start.segment());
         let place = begin + u64::from(last.start.offset().unwrap_or_default());
         let at = (place / PAGE * PAGE) as usize;
@@ -439,13 +431,7 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
             let other = *random.choose(others);
             damaged.copy_within(other..other + 4096, at);
             let what = format!("seed {seed}, {other:#x} over {at:#x}");
-            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
-            failed += judge_records(&db, &model, &what);
-            drop(db);
-            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let reader = HashReader::open_on(storage).expect("it opens");
-            failed += judge_records(&reader, &model, &what);
+            failed += judge_both(&damaged, &model, &what);
             cases += 1;
             open += u64::from(last.open);
         }
@@ -458,8 +444,7 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
 /// A segment as it was before it was reused, and no root: what stands there are records of other keys.
 #[test]
 fn a_segment_of_another_time_makes_no_record_absent() {
-    let memory = Memory::new(ROOM).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let (memory, db) = empty();
     let put = |keys: std::ops::Range<u32>| {
         for n in keys {
             db.put(format!("key-{n}").as_bytes(), &n.to_le_bytes())
@@ -483,7 +468,7 @@ fn a_segment_of_another_time_makes_no_record_absent() {
         })
         .collect();
     let page = *pages_of_root(&bytes).last().unwrap();
-    let (from, len) = part_in(&bytes, page);
+    let without_root = overwritten(&bytes, page, 0);
     let starts = (16384..bytes.len().min(before.len())).step_by(4096);
     let is_reused = |at: &usize| {
         let (now, then) = (&bytes[*at..*at + 4096], &before[*at..*at + 4096]);
@@ -493,34 +478,24 @@ fn a_segment_of_another_time_makes_no_record_absent() {
     assert!(reused.len() > 50, "{} segments", reused.len());
     let mut failed = 0;
     for at in reused.iter().step_by(reused.len() / share(20) as usize) {
-        let mut damaged = bytes.clone();
-        damaged[from..from + len].fill(0);
+        let mut damaged = without_root.clone();
         damaged[*at..at + 4096].copy_from_slice(&before[*at..at + 4096]);
-        let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
         let what = format!("the segment at {at:#x} is an older one");
-        let db = HashDb::open_on(storage.clone(), &small().opening).expect("it opens");
-        failed += judge_records(&db, &model, &what);
-        db.close().unwrap();
-        let reader = HashReader::open_on(storage).expect("it opens");
-        failed += judge_records(&reader, &model, &what);
+        failed += judge_both(&damaged, &model, &what);
     }
     assert!(failed > 0);
 }
 
 /// A root of many pages: `(file, what it holds)`. Only its last segments were reused.
 fn large() -> (Vec<u8>, Model) {
-    let memory = Memory::new(ROOM).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    let mut model = Model::from([(b"never there".to_vec(), None)]);
-    for n in 0..20_000u32 {
-        let key = format!("key-{n}").into_bytes();
-        db.put(&key, &n.to_le_bytes()).unwrap();
-        model.insert(key, Some(n.to_le_bytes().to_vec()));
+    let (memory, db) = empty();
+    let mut model = no_records();
+    let key = |n: u32| format!("key-{n}").into_bytes();
+    for n in 0..20_000 {
+        change(&db, &mut model, key(n), Some(n.to_le_bytes().to_vec()));
     }
-    for n in (0..20_000u32).step_by(3) {
-        let key = format!("key-{n}").into_bytes();
-        db.remove(&key).unwrap();
-        model.insert(key, None);
+    for n in (0..20_000).step_by(3) {
+        change(&db, &mut model, key(n), None);
     }
     db.compact(&mut |_, _| ()).unwrap();
     db.checkpoint().unwrap();
@@ -536,20 +511,11 @@ fn damage_of_a_root_costs_the_parts_of_the_index_from_there_on() {
     let mut costs = Vec::new();
     let mut doubtful = Vec::new();
     for page in &pages {
-        let mut damaged = bytes.clone();
-        let (from, len) = part_in(&bytes, *page);
-        damaged[from..from + len].fill(0xa5);
-        let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+        let storage = stored(&overwritten(&bytes, *page, 0xa5));
         let what = format!("page {page:#x}");
         costs.push(cost(&storage, &model, &what).unwrap());
         if page == &pages[0] || page == &pages[pages.len() / 2] {
-            let last = SuperblockPair::<Super>::read(storage.as_ref())
-                .unwrap()
-                .payload;
-            let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
-            let mut report = RepairReport::default();
-            repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
-            doubtful.push(report.doubtful);
+            doubtful.push(repaired(&storage).1.doubtful);
         }
     }
     let present = model.values().filter(|value| value.is_some()).count() as u64;
@@ -563,33 +529,22 @@ fn damage_of_a_root_costs_the_parts_of_the_index_from_there_on() {
 /// Removals and overwriting, but no cleaning: all history is there.
 #[test]
 fn a_file_of_which_no_segment_was_reused_loses_nothing_with_its_root() {
-    let memory = Memory::new(ROOM).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    let mut model = Model::from([(b"never there".to_vec(), None)]);
+    let (memory, db) = empty();
+    let mut model = no_records();
     for n in 0..3000u32 {
-        let key = (n % 700).to_le_bytes().to_vec();
-        if n % 5 == 0 {
-            db.remove(&key).unwrap();
-            model.insert(key, None);
-        } else {
-            db.put(&key, &n.to_le_bytes()).unwrap();
-            model.insert(key, Some(n.to_le_bytes().to_vec()));
-        }
+        let value = (n % 5 != 0).then(|| n.to_le_bytes().to_vec());
+        change(&db, &mut model, (n % 700).to_le_bytes().to_vec(), value);
     }
     db.checkpoint().unwrap();
     let bytes = memory.to_vec();
     for page in pages_of_root(&bytes) {
-        let mut damaged = bytes.clone();
-        let (from, len) = part_in(&bytes, page);
-        damaged[from..from + len].fill(0);
-        let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
-        assert_eq!(cost(&storage, &model, "no cleaning"), Some(0));
+        let mut damaged = overwritten(&bytes, page, 0);
+        assert_eq!(cost(&stored(&damaged), &model, "no cleaning"), Some(0));
         // Of a segment in the middle a part is lost besides: what follows it is certain.
         for segment in [3, 8, 13] {
             let at = 16384 + segment * 4096 + 1024;
             damaged[at..at + 500].fill(0);
-            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
-            let failed = cost(&storage, &model, &format!("{at:#x} is blank")).unwrap();
+            let failed = cost(&stored(&damaged), &model, &format!("{at:#x} is blank")).unwrap();
             assert!(failed > 0 && failed < model.len() as u64, "{failed}");
         }
     }
@@ -606,21 +561,19 @@ fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
         let db = HashDb::open_on(memory.clone(), &dropped::options().opening).unwrap();
         db.put(b"one more", b"value").unwrap();
         db.checkpoint().unwrap();
-        let mut bytes = memory.to_vec();
+        let bytes = memory.to_vec();
         drop(db);
         let held = held.into_iter().map(|(key, value)| (key, Some(value)));
         let mut model: Model = held.collect();
         model.insert(b"one more".to_vec(), Some(b"value".to_vec()));
-        let (from, len) = part_in(&bytes, pages_of_root(&bytes)[0]);
-        bytes[from..from + len].fill(0);
+        let bytes = overwritten(&bytes, pages_of_root(&bytes)[0], 0);
         // With the segment with which the log ended, too, nothing states that what follows it was dropped.
         let at = dropped::place_of_sequence(&bytes, ends).unwrap();
         for blank in [0, 64, 16384] {
             let mut damaged = bytes.clone();
             damaged[at..at + blank].fill(0);
-            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
             let what = format!("{after} segments after, {blank} bytes blank");
-            cost(&storage, &model, &what).unwrap();
+            cost(&stored(&damaged), &model, &what).unwrap();
         }
     }
     assert!(stale > 2, "{stale} segments were there still");
@@ -634,35 +587,19 @@ fn readers_concurrent_with_a_writer_are_not_answered_wrongly_while_there_is_no_r
     for file in 0..share(300) {
         let seed = 0x5a4e + round_seed() + file;
         let mut random = Random::new(seed);
-        let memory = Memory::new(ROOM).unwrap();
-        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let (memory, db) = empty();
         let storage: Arc<dyn Storage> = Arc::new(Shared(memory.clone()));
         let reader = HashReader::open_on(Arc::clone(&storage)).unwrap();
         let keys = *random.choose(&[5, 60, 600]);
-        let mut model = Model::from([(b"never there".to_vec(), None)]);
+        let mut model = no_records();
         let change = |random: &mut Random, model: &mut Model| {
             let key = random.below(keys).to_le_bytes().to_vec();
             let len = random.index(300);
             let value = random.bytes(len);
-            if random.one_in(4) {
-                db.remove(&key).unwrap();
-                model.insert(key, None);
-            } else {
-                db.put(&key, &value).unwrap();
-                model.insert(key, Some(value));
-            }
+            change(&db, model, key, (!random.one_in(4)).then_some(value));
         };
         let mut judge = |reader: &HashReader, model: &Model, what: &str| {
-            let mut failed = 0;
-            for (key, newest) in model {
-                match reader.get(key) {
-                    Ok(found) => assert_eq!(&found, newest, "seed {seed}, {what}: {key:?}"),
-                    Err(error) => {
-                        assert_eq!(error.kind(), Kind::Corrupted, "seed {seed}: {error}");
-                        failed += 1;
-                    }
-                }
-            }
+            let failed = judge_reads(reader, model, &format!("seed {seed}, {what}"));
             answered += model.len() as u64 - failed;
             refused += failed;
             failed
@@ -718,8 +655,7 @@ fn a_repair_that_finds_a_segment_over_others_takes_nothing_older_for_certain() {
     let mut cases = 0;
     for seed in 0..share(400) {
         let mut random = Random::new(0xf38 + round_seed() + seed);
-        let memory = Memory::new(ROOM).unwrap();
-        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let (memory, db) = empty();
         let mut model = Model::new();
         let mut put = |key: u64, value: Vec<u8>| {
             let key = format!("key-{key}").into_bytes();
@@ -745,12 +681,8 @@ fn a_repair_that_finds_a_segment_over_others_takes_nothing_older_for_certain() {
         put(1001, b"later".to_vec());
         let mut bytes = memory.to_vec();
         drop(db);
-        let root = SuperblockPair::<Super>::read(memory.as_ref())
-            .unwrap()
-            .payload
-            .root
-            .unwrap();
-        bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+        let root = superblock_of(memory.as_ref()).root.unwrap();
+        bytes[root.offset as usize..][..root.len as usize].fill(0);
         let mut places = (16384..bytes.len() - 64).step_by(4096);
         let is_long = |at: &usize| {
             let units = u32::from_le_bytes(*bytes[at + 16..].first_chunk().unwrap());
@@ -762,8 +694,8 @@ fn a_repair_that_finds_a_segment_over_others_takes_nothing_older_for_certain() {
         for at in places.by_ref().filter(|at| *at != long) {
             let mut damaged = bytes.clone();
             damaged.copy_within(long..long + 64, at);
-            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
-            judge_repair(&storage, &model, None, &format!("seed {seed}, {at:#x}"));
+            let what = format!("seed {seed}, {at:#x}");
+            judge_repair(&stored(&damaged), &model, None, &what);
             cases += 1;
         }
     }

@@ -62,10 +62,9 @@ fn the_few_images_that_stay_do_not_keep_the_room_of_all() {
     let (mut checkpoints, stores) = (0, share(20).max(2));
     for seed in 0..stores {
         let mut random = Random::new(seed);
-        let options = CreateOptions::new()
-            .segment_size(4096 << random.below(2))
-            .capacity((4 << 20) + random.below(512) * 4096)
-            .background(false);
+        let segment_size = 4096 << random.below(2);
+        let capacity = (4 << 20) + random.below(512) * 4096;
+        let options = small().segment_size(segment_size).capacity(capacity);
         let _shown = case(seed, &options);
         let (db, mut keys) = filled(&options);
         let mut rounds = 0;
@@ -93,10 +92,9 @@ fn a_checkpoint_needs_no_more_than_is_kept_for_it() {
     let (mut checkpoints, mut full, stores) = (0, 0, share(20).max(2));
     for seed in 0..stores {
         let mut random = Random::new(!seed);
-        let options = CreateOptions::new()
-            .segment_size(4096)
-            .capacity((4 << 20) + random.below(512) * 4096)
-            .background(false);
+        let segment_size = 4096;
+        let capacity = (4 << 20) + random.below(512) * 4096;
+        let options = small().segment_size(segment_size).capacity(capacity);
         let _shown = case(seed, &options);
         let (db, mut keys) = filled(&options);
         for round in 0..30 {
