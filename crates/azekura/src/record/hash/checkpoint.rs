@@ -27,7 +27,7 @@ use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
 use crate::log::manifest::{Extent, Needed, read_extent_corrected, remedy};
 use crate::log::parts;
 use crate::log::root;
-use crate::log::{AllocationClass, End, Geometry, Log, Reserve, Segment, Segments, Use};
+use crate::log::{AllocationClass, End, Geometry, Log, Reserve, Segment, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
 const PARTS: u64 = 8;
@@ -121,6 +121,16 @@ pub(super) struct Previous {
     pub(super) records: u64,
     /// Bytes of the last mark.
     pub(super) mark: u64,
+}
+
+impl Previous {
+    pub(super) fn of(images: &[Image], mark: &[u8]) -> Self {
+        Self {
+            len: images.iter().map(|image| image.extent.len).sum(),
+            records: images.iter().map(|image| u64::from(image.count)).sum(),
+            mark: mark.len() as u64,
+        }
+    }
 }
 
 /// What the next checkpoint, and a full store, may need.
@@ -229,6 +239,7 @@ pub(super) fn look_ahead_each(total: u32) -> u64 {
     u64::from(total / 1024).max(1)
 }
 
+/// Bytes of images between two roots.
 fn part_len(geometry: Geometry, images_len: u64) -> u64 {
     (images_len / PARTS).max(PART_SEGMENTS_MIN * geometry.segment_size())
 }
@@ -244,7 +255,7 @@ pub(super) fn keep_for_checkpoint(log: &Log, last: Previous, count: u64) {
         count,
         taken: other.iter().map(|s| s.units).sum(),
         log: dead.len() as u32,
-        is_near_full: is_near_full(segments),
+        is_near_full: segments.is_full() || segments.total() >= segments.limit() / 2,
         total: segments.span(),
         limit: segments.limit().max(segments.span()),
         reclaimable: dead.iter().map(Segment::reclaimable).sum(),
@@ -252,16 +263,7 @@ pub(super) fn keep_for_checkpoint(log: &Log, last: Previous, count: u64) {
     segments.keep(load.reserve(log.geometry()));
 }
 
-fn is_near_full(segments: &Segments) -> bool {
-    segments.is_full() || segments.total() >= segments.limit() / 2
-}
-
 impl Core {
-    /// Syncs the storage whatever the log states is durable; a failure poisons.
-    pub(super) fn sync_storage(&self) -> Result<()> {
-        self.log.sync_now()
-    }
-
     /// See the module's text. Does nothing if nothing was appended since the last one.
     /// Where a full store lacks room for it, it is made once more, in the smallest parts: each gives back what it replaces.
     pub(super) fn checkpoint(&self) -> Result<()> {
@@ -282,7 +284,7 @@ impl Core {
         let (moment, mut partitions) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
-            let corrected = self.known.take_corrected();
+            let corrected = std::mem::take(&mut *self.known.corrected.lock());
             for partition in &corrected {
                 self.index.mark_dirty(*partition);
             }
@@ -337,7 +339,8 @@ impl Core {
     ) -> Result<()> {
         let last = state.committed.superblock.payload.clone();
         let salt = last.geometry.salt;
-        let part_len = part_len.unwrap_or_else(|| self.part_len(state));
+        let whole = state.images_len();
+        let part_len = part_len.unwrap_or_else(|| self::part_len(self.log.geometry(), whole));
         let mut images = state.images.clone();
         let mut entries = Vec::new();
         let mut written = 0;
@@ -385,10 +388,8 @@ impl Core {
 
     /// Has the log keep what the next checkpoint may need.
     pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
-        let records = state.images.iter().map(|image| u64::from(image.count));
-        let (len, records) = (state.images_len(), records.sum());
-        let mark = self.mark.lock().len() as u64;
-        *self.previous.lock() = Previous { len, records, mark };
+        let previous = Previous::of(&state.images, &self.mark.lock());
+        *self.previous.lock() = previous;
         self.look_ahead();
     }
 
@@ -396,11 +397,6 @@ impl Core {
     pub(super) fn look_ahead(&self) {
         let previous = self.previous.lock();
         keep_for_checkpoint(&self.log, *previous, self.count());
-    }
-
-    /// Bytes of images between two roots.
-    fn part_len(&self, state: &Checkpoint) -> u64 {
-        part_len(self.log.geometry(), state.images_len())
     }
 
     /// Writes a root of `images` and makes it the file's: `moment` is where replay begins.
@@ -437,7 +433,7 @@ impl Core {
             images: &extents,
             encode: &mut encode,
         };
-        let sync = || self.sync_storage();
+        let sync = || self.log.sync_now();
         (state.committed).commit(&self.log, next, sync, |payload| payload.count = count)?;
         state.images = root.images;
         state.is_root_corrected = false;

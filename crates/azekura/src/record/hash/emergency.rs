@@ -74,18 +74,15 @@ impl Core {
         patience: &mut Patience,
     ) -> Result<bool> {
         let new = len.map_or(1, |len| self.log.units_of(len));
-        let wanted = if grows {
-            Wanted {
-                class: AllocationClass::Exchange,
-                units: self.units_at(present).max(new),
-                surely,
-            }
+        let (class, units) = if grows {
+            (AllocationClass::Exchange, self.units_at(present).max(new))
         } else {
-            Wanted {
-                class: AllocationClass::Removal,
-                units: new,
-                surely,
-            }
+            (AllocationClass::Removal, new)
+        };
+        let wanted = Wanted {
+            class,
+            units,
+            surely,
         };
         // Who relieves may wait for the closure of another store that this update is called from; and of what a thread that is
         // pinned cleans nothing is free before it has ended.

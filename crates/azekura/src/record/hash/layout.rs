@@ -236,10 +236,7 @@ impl Root {
     pub fn new() -> Self {
         Self {
             images: vec![Image::default(); PARTITIONS],
-            needed: Needed::default(),
-            mark: Vec::new(),
-            pieces: Vec::new(),
-            is_corrected: false,
+            ..Self::default()
         }
     }
 

@@ -95,7 +95,7 @@ impl Rest {
             replay.doubt_before(last.start.position());
         }
         replay.end_before_checkpoint(self.listed, unknown_before);
-        replay.note(if self.listed < PARTITIONS {
+        replay.damage.push(if self.listed < PARTITIONS {
             self.damage(log, unknown_before)
         } else {
             Self::cut(log, count)

@@ -80,6 +80,7 @@ use crate::engine::{
 use crate::error::Result;
 use crate::explore::Mutex;
 use crate::format::frame::Frame;
+use crate::format::superblock;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::kernel::Handle;
@@ -382,40 +383,28 @@ impl HashDb {
         let core = &*self.core;
         let (_, live) = core.log_bytes();
         let sizes = core.log.segments().sizes();
-        let path = core.log.storage().path().display().to_string();
+        let storage = core.log.storage();
+        let allocated = storage.allocated().unwrap_or(0);
+        let segment_size = core.log.geometry().segment_size();
+        let replay_from = core.replay_from.lock().position();
         vec![
-            ("path", path),
+            ("path", storage.path().display().to_string()),
             ("engine", "hash".into()),
-            (
-                "format_version",
-                crate::format::superblock::VERSION.to_string(),
-            ),
+            ("format_version", superblock::VERSION.to_string()),
             ("count", core.count().to_string()),
-            (
-                "file_bytes",
-                core.log.storage().size().unwrap_or(0).to_string(),
-            ),
-            (
-                "allocated_bytes",
-                core.log.storage().allocated().unwrap_or(0).to_string(),
-            ),
+            ("file_bytes", storage.size().unwrap_or(0).to_string()),
+            ("allocated_bytes", allocated.to_string()),
             ("log_bytes", sizes.log.to_string()),
             ("live_bytes", live.to_string()),
             ("checkpoint_bytes", sizes.other.to_string()),
             ("leaving_bytes", sizes.leaving.to_string()),
             ("free_bytes", sizes.free.to_string()),
-            (
-                "segment_size",
-                core.log.geometry().segment_size().to_string(),
-            ),
+            ("segment_size", segment_size.to_string()),
             ("compression", core.compression.word().into()),
             ("epoch", core.epoch.to_string()),
             ("position", core.log.end().position().to_string()),
             ("durable", core.log.durable().to_string()),
-            (
-                "replay_from",
-                core.replay_from.lock().position().to_string(),
-            ),
+            ("replay_from", replay_from.to_string()),
             ("index_memory_bytes", core.index.memory_bytes().to_string()),
             ("syncs", core.log.syncs().to_string()),
             ("damaged_places", self.damage().len().to_string()),

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use rapidhash::v3::RapidSecrets;
 
-use super::checkpoint::{self, Checkpoint};
+use super::checkpoint::{self, Checkpoint, Previous};
 use super::layout::{Root, SHIFTS, Super};
 use super::lost_root::{Rest, is_damage};
 use super::recover::{Known, Replay};
@@ -121,7 +121,8 @@ impl HashDb {
         check_creation(options)?;
         let segment_size = chosen_segment_size(storage.as_ref(), options);
         let shift = segment_size.trailing_zeros();
-        let identity = identity(storage.as_ref());
+        // It differs from file to file and cannot be guessed by who chooses keys.
+        let identity = storage.entropy();
         let geometry = Geometry {
             shift,
             salt: identity as u32,
@@ -141,7 +142,7 @@ impl HashDb {
         let state = Checkpoint::found(superblock, Root::new());
         let index = Index::new(log.domain())?;
         let core = build(log, index, &options.opening, state, 0, Arc::default())?;
-        core.sync_storage()?;
+        core.log.sync_now()?;
         Self::start(core)
     }
 
@@ -169,7 +170,7 @@ impl HashDb {
         root.needed.adopt(&log)?;
         let trust = recover::trust(last, &log)?;
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
-        replay.begin_with_mark(&root.mark);
+        replay.mark.clone_from(&root.mark);
         let found = replay.run(&log, last, trust)?;
         if replay.is_in_doubt() {
             return Self::open_in_doubt(log, options, found_super, root, (replay, &found));
@@ -179,9 +180,10 @@ impl HashDb {
         }
         let keep = || {
             count_dead(&log, &mut replay);
-            keep_for_next_checkpoint(&log, last, &root);
+            let previous = Previous::of(&root.images, &root.mark);
+            checkpoint::keep_for_checkpoint(&log, previous, last.count);
             log.segments().finish_adoption()?;
-            if replay.is_damaged() {
+            if !replay.damage.is_empty() {
                 log.rewrite_words(&found);
                 log.rewrite_headers();
             }
@@ -189,7 +191,7 @@ impl HashDb {
         };
         let next = recover::resume(&found_super, &log, (trust, &found), keep)?;
         let count = last.count.saturating_add_signed(replay.count);
-        let (changed, mark) = (replay.changed(), replay.mark());
+        let (changed, mark) = (replay.changed(), std::mem::take(&mut replay.mark));
         let cold = replay.into_source(Arc::clone(&log), geometry.salt, root.images.clone());
         let known = cold.known();
         let index = Index::unloaded(log.domain(), Arc::new(cold))?;
@@ -273,7 +275,7 @@ impl Closing for Core {
         }
         if self.log.is_refused() {
             // No checkpoint can be made, so the log stays what the next open replays.
-            return self.sync_storage();
+            return self.log.sync_now();
         }
         self.log.healthy()?;
         // After a clean close nothing lies past the checkpoint: there damage of one record is damage of that record.
@@ -283,7 +285,7 @@ impl Closing for Core {
             other => other?,
         }
         let mut state = self.checkpoint.lock();
-        self.sync_storage()?;
+        self.log.sync_now()?;
         state.committed.close(&self.log)?;
         self.log.segments().trim()?;
         Ok(())
@@ -400,11 +402,6 @@ fn check_opening(options: &OpenOptions) -> Result<()> {
     crate::io::mmap::check_capacity((options.capacity & !4095).max(4096))
 }
 
-/// A number that differs from file to file and cannot be guessed by who chooses keys.
-fn identity(storage: &dyn Storage) -> u64 {
-    storage.entropy()
-}
-
 /// The root of the last checkpoint; of a file without one, just the segment its log begins in.
 pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     let read = kernel::checkpoint::read_root(storage, last, true, Root::decode)?;
@@ -427,24 +424,13 @@ pub(super) fn read_root_within(storage: &dyn Storage, last: &Super, segments: u6
     Ok(root)
 }
 
-fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
-    let images = &root.images;
-    let previous = checkpoint::Previous {
-        len: images.iter().map(|image| image.extent.len).sum(),
-        records: images.iter().map(|image| u64::from(image.count)).sum(),
-        mark: root.mark.len() as u64,
-    };
-    checkpoint::keep_for_checkpoint(log, previous, last.count);
-}
-
 /// Counts as dead what replay found not to be needed, and all of the segments before the one in which everything was cleared.
 fn count_dead(log: &Log, replay: &mut Replay) {
     for (address, len) in replay.dead.drain(..) {
         log.mark_dead(address, len);
     }
-    let cleared = replay.cleared();
     let segments = log.segments().in_use(Use::Log);
-    for segment in segments.iter().filter(|s| s.sequence < cleared) {
+    for segment in segments.iter().filter(|s| s.sequence < replay.cleared) {
         log.segments().mark_all_dead(segment.index);
     }
 }

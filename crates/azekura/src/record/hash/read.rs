@@ -150,17 +150,9 @@ impl Core {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let found = self.find_frame(pin, key, hash)?;
-        let at = found.and_then(|(address, _)| self.log.position(address));
-        if self.known.doubts(hash.partition(), at) {
-            return Err(self.doubt_error().key(key));
-        }
+        let at = self.find_frame(pin, key, hash)?.map(|(address, _)| address);
+        self.known.check_doubt(&self.log, (key, hash), at)?;
         self.read_slow(pin, key, hash, visit)
-    }
-
-    #[cold]
-    fn doubt_error(&self) -> Error {
-        self.known.doubt_error(self.log.storage().path())
     }
 
     /// The frame at `place` if it is `key`'s.
@@ -216,7 +208,7 @@ impl Core {
     ) -> Result<Option<Bookmark>> {
         if self.asks_doubt {
             // What is absent from the scan may be lost.
-            damaged(self.doubt_error())?;
+            damaged(self.known.doubt_error(&self.log))?;
         }
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = self.index.pin();
@@ -225,12 +217,14 @@ impl Core {
                 check_led(&self.log, &self.index, &self.secrets, place, &frame)?;
             }
             if self.asks_doubt {
-                let at = self.log.position(Address(place));
-                if self.known.doubts(self.hash(frame.key).partition(), at) {
-                    return Err(self.doubt_error().key(frame.key));
-                }
+                let of = (frame.key, self.hash(frame.key));
+                self.known
+                    .check_doubt(&self.log, of, Some(Address(place)))?;
             }
-            self.lend(&frame, visit)
+            if !layout::is_record(frame.header.kind) {
+                return Ok(());
+            }
+            visit(frame.key, &value::decode(self.compression, &frame)?)
         };
         let scan = Scan {
             index: &self.index,
@@ -239,14 +233,6 @@ impl Core {
             lend: &lend,
         };
         scan.run(from, visit, damaged)
-    }
-
-    /// Lends the record of a frame, if it is one.
-    fn lend(&self, frame: &Frame<'_>, visit: &mut Lend<'_>) -> Result<()> {
-        if !layout::is_record(frame.header.kind) {
-            return Ok(());
-        }
-        visit(frame.key, &value::decode(self.compression, frame)?)
     }
 
     pub(super) fn read_many(

@@ -49,7 +49,7 @@ use crate::kernel::superblock::damaged_slots;
 use crate::log::layout::LINK_OFFSET;
 use crate::log::manifest::segments_of;
 use crate::log::recover::Trust;
-use crate::log::{Address, End, Log, Use};
+use crate::log::{Address, End, Log};
 use crate::record::scan;
 
 /// A hash file open for reading only, concurrently with at most one writer in this or another process.
@@ -152,26 +152,16 @@ impl HashReader {
     /// Properties of the file, by name, in a fixed order.
     pub fn inspect(&self) -> Vec<(&'static str, String)> {
         let view = self.view();
-        let segments = view.log.segments().in_use(Use::Log);
         let geometry = view.log.geometry();
-        let used: u64 = segments
-            .iter()
-            .map(|s| u64::from(s.units) << geometry.shift)
-            .sum();
+        let allocated = self.storage.allocated().unwrap_or(0);
         vec![
             ("path", self.storage.path().display().to_string()),
             ("engine", "hash".into()),
-            (
-                "format_version",
-                crate::format::superblock::VERSION.to_string(),
-            ),
+            ("format_version", superblock::VERSION.to_string()),
             ("count", view.count().to_string()),
             ("file_bytes", self.storage.size().unwrap_or(0).to_string()),
-            (
-                "allocated_bytes",
-                self.storage.allocated().unwrap_or(0).to_string(),
-            ),
-            ("log_bytes", used.to_string()),
+            ("allocated_bytes", allocated.to_string()),
+            ("log_bytes", view.log.segments().sizes().log.to_string()),
             ("segment_size", geometry.segment_size().to_string()),
             ("compression", view.compression.word().into()),
             ("epoch", view.last.epoch.to_string()),
@@ -440,76 +430,58 @@ impl View {
         let hash = Hash::of_key(frame.key, &self.secrets);
         let pin = self.index.pin();
         let mut buf = Vec::new();
-        loop {
-            let mut locked = self.index.lock(&pin, hash)?;
-            let found = locked
-                .find(|place| Ok((self.key_at(place, &mut buf)? == frame.key).then_some(())))?;
-            match (found, kind) {
-                (Some((slot, ())), layout::REMOVE) => {
-                    locked.remove(slot);
-                    self.count.fetch_sub(1, Ordering::Relaxed);
-                }
-                (Some((slot, ())), _) => locked.replace(slot, address.0),
-                (None, layout::REMOVE) => {}
-                (None, _) => {
-                    if !locked.claim() {
-                        let seen = locked.seen();
-                        drop(locked);
-                        self.index.grow(hash, seen)?;
-                        continue;
-                    }
-                    locked.fill(address.0);
-                    self.count.fetch_add(1, Ordering::Relaxed);
-                }
+        let mut is_key = |place| {
+            let found = self.log.copy_frame(Address(place), &mut buf)?;
+            Ok((found.key == frame.key).then_some(()))
+        };
+        if kind == layout::REMOVE {
+            let locked = self.index.lock(&pin, hash)?;
+            if let Some((slot, ())) = locked.find(is_key)? {
+                locked.remove(slot);
+                self.count.fetch_sub(1, Ordering::Relaxed);
             }
             return Ok(());
         }
-    }
-
-    fn key_at<'b>(&self, place: Place, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-        Ok(self.log.copy_frame(Address(place), buf)?.key)
+        let (mut locked, found) = self
+            .index
+            .lock_to_put(&pin, hash, |locked| locked.find(&mut is_key))?;
+        if let Some((slot, ())) = found {
+            locked.replace(slot, address.0);
+        } else {
+            locked.fill(address.0);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn get(&self, key: &[u8], reads_doubtful: bool) -> Result<Option<Vec<u8>>> {
         let pin = self.index.pin();
+        let hash = Hash::of_key(key, &self.secrets);
         let mut buf = Vec::new();
         let mut damaged = None;
-        let found = self
-            .index
-            .find(&pin, Hash::of_key(key, &self.secrets), |place| {
-                let frame = self.log.copy_frame(Address(place), &mut buf).map(Some);
-                let Some(frame) = passing(frame, &mut damaged)? else {
-                    return Ok(None);
-                };
-                if self.known.is_read_only() && !could_mean(&self.secrets, key, &frame) {
-                    return passing(
-                        Err(led_astray(&self.log, Address(place), key)),
-                        &mut damaged,
-                    );
-                }
-                if frame.key != key {
-                    return Ok(None);
-                }
-                let value = value::decode(self.compression, &frame)?.into_owned();
-                Ok(Some((Address(place), value)))
-            })?;
+        let found = self.index.find(&pin, hash, |place| {
+            let address = Address(place);
+            let frame = self.log.copy_frame(address, &mut buf).map(Some);
+            let Some(frame) = passing(frame, &mut damaged)? else {
+                return Ok(None);
+            };
+            if self.known.is_read_only() && !could_mean(&self.secrets, key, &frame) {
+                return passing(Err(led_astray(&self.log, address, key)), &mut damaged);
+            }
+            if frame.key != key {
+                return Ok(None);
+            }
+            let value = value::decode(self.compression, &frame)?.into_owned();
+            Ok(Some((address, value)))
+        })?;
         if let (None, Some(error)) = (&found, damaged) {
             return Err(error);
         }
         if !reads_doubtful && self.known.is_in_doubt() {
-            let at = found.as_ref();
-            let at = at.and_then(|(address, _)| self.log.position(*address));
-            let partition = Hash::of_key(key, &self.secrets).partition();
-            if self.known.doubts(partition, at) {
-                return Err(self.doubt_error().key(key));
-            }
+            let at = found.as_ref().map(|(address, _)| *address);
+            self.known.check_doubt(&self.log, (key, hash), at)?;
         }
         Ok(found.map(|(_, value)| value))
-    }
-
-    #[cold]
-    fn doubt_error(&self) -> Error {
-        self.known.doubt_error(self.log.storage().path())
     }
 
     /// Scans without taking anything in: the state of one moment, as long as its segments are not reused.
@@ -523,7 +495,7 @@ impl View {
         let asks_doubt = self.known.is_in_doubt() && !reads_doubtful;
         if asks_doubt {
             // What is absent from the scan may be lost.
-            damaged(self.doubt_error())?;
+            damaged(self.known.doubt_error(&self.log))?;
         }
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
@@ -532,11 +504,9 @@ impl View {
                 check_led(&self.log, &self.index, &self.secrets, place, &frame)?;
             }
             if asks_doubt {
-                let at = self.log.position(Address(place));
-                let partition = Hash::of_key(frame.key, &self.secrets).partition();
-                if self.known.doubts(partition, at) {
-                    return Err(self.doubt_error().key(frame.key));
-                }
+                let of = (frame.key, Hash::of_key(frame.key, &self.secrets));
+                self.known
+                    .check_doubt(&self.log, of, Some(Address(place)))?;
             }
             if !layout::is_record(frame.header.kind) {
                 return Ok(());

@@ -76,7 +76,7 @@ pub(super) struct Unloaded {
 pub(super) struct Known {
     noted: Mutex<Noted>,
     /// Partitions of which a wrong bit was read as it was written, and whose images are still to be written again.
-    corrected: Mutex<Vec<usize>>,
+    pub(super) corrected: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
     /// As far as the root of the checkpoint could not be read: see `lost_root`.
@@ -126,11 +126,6 @@ impl Known {
         self.corrected.lock().push(partition);
     }
 
-    /// Partitions whose images are to be written again.
-    pub(super) fn take_corrected(&self) -> Vec<usize> {
-        std::mem::take(&mut self.corrected.lock())
-    }
-
     /// Whether any damage is known.
     pub(super) fn is_damaged(&self) -> bool {
         !self.noted.lock().list.is_empty()
@@ -147,18 +142,27 @@ impl Known {
         self.unsure_before.is_some() || self.unlisted.is_some()
     }
 
-    /// Whether a record at this position may have been changed since, or is absent at `None`; its partition is this one.
-    pub(super) fn doubts(&self, partition: usize, at: Option<LogPosition>) -> bool {
-        let unlisted = self.unlisted.filter(|unlisted| partition >= unlisted.from);
+    /// An error if the record of `key` may have been changed since its frame at this address, or is absent at `None`.
+    pub(super) fn check_doubt(
+        &self,
+        log: &Log,
+        (key, hash): (&[u8], Hash),
+        at: Option<Address>,
+    ) -> Result<()> {
+        let is_unlisted = |unlisted: &Unlisted| hash.partition() >= unlisted.from;
+        let unlisted = self.unlisted.filter(is_unlisted);
         let unlisted = unlisted.and_then(|unlisted| unlisted.unsure_before);
-        self.unsure_before
-            .max(unlisted)
-            .is_some_and(|before| at.is_none_or(|at| at < before))
+        let at = at.and_then(|address| log.position(address));
+        match self.unsure_before.max(unlisted) {
+            Some(before) if at.is_none_or(|at| at < before) => Err(self.doubt_error(log).key(key)),
+            _ => Ok(()),
+        }
     }
 
     /// The error of a read of a record in doubt.
     #[cold]
-    pub(super) fn doubt_error(&self, path: &Path) -> Error {
+    pub(super) fn doubt_error(&self, log: &Log) -> Error {
+        let path = log.storage().path();
         let noted = self.noted.lock();
         let first = noted
             .list
@@ -192,16 +196,17 @@ pub(super) struct Replay {
     partitions: Vec<Replayed>,
     /// Records more (or fewer) than at the checkpoint.
     pub(super) count: i64,
-    /// Sequence of the segment in which everything before was cleared last; 0: in none.
-    cleared: u64,
+    /// Sequence of the segment in which everything before was cleared last; 0: in none after the checkpoint.
+    pub(super) cleared: u64,
     /// Frames that are no longer needed: removals, by address and length.
     pub(super) dead: Vec<(Address, usize)>,
     keys: HashMap<u64, Vec<u8>>,
-    damage: Vec<Damage>,
+    /// That was passed by, or found elsewhere.
+    pub(super) damage: Vec<Damage>,
     unsure_before: Option<LogPosition>,
     unlisted: Option<Unlisted>,
-    /// The last mark; empty: none was found.
-    mark: Vec<u8>,
+    /// The last mark; empty: there is none. It begins with the one before replay, which the root states.
+    pub(super) mark: Vec<u8>,
 }
 
 impl Replay {
@@ -219,16 +224,6 @@ impl Replay {
             unlisted: None,
             mark: Vec::new(),
         }
-    }
-
-    /// The last mark before replay begins, as the root states it.
-    pub(super) fn begin_with_mark(&mut self, mark: &[u8]) {
-        mark.clone_into(&mut self.mark);
-    }
-
-    /// The last mark; empty: there is none.
-    pub(super) fn mark(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.mark)
     }
 
     /// One record of the log before the checkpoint, if its partition is not `listed`; whether everything was cleared.
@@ -270,11 +265,6 @@ impl Replay {
         self.unsure_before = self.unsure_before.max(Some(position));
     }
 
-    /// Notes damage that was found elsewhere.
-    pub(super) fn note(&mut self, damage: Damage) {
-        self.damage.push(damage);
-    }
-
     /// Reads the log after the checkpoint to its end. What does not verify is passed by.
     pub(super) fn run(&mut self, log: &Log, last: &Super, trust: Trust) -> Result<Recovered> {
         let replay = RefCell::new(&mut *self);
@@ -301,11 +291,6 @@ impl Replay {
     /// Whether damage was passed by of which it is unknown what it changed.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.unsure_before.is_some()
-    }
-
-    /// Whether any damage was passed by.
-    pub(super) fn is_damaged(&self) -> bool {
-        !self.damage.is_empty()
     }
 
     /// A place of the log that does not verify. `Corrupted` if a record of unknown type stood there.
@@ -374,25 +359,23 @@ impl Replay {
     ) {
         let kind = frame.header.kind;
         if kind == layout::CLEAR {
-            let before = std::mem::take(&mut self.partitions);
-            let mut damage = std::mem::take(&mut self.damage);
+            self.partitions.fill_with(Replayed::default);
+            self.dead.clear();
+            self.keys.clear();
             // What was lost before is lost no more: everything was cleared.
-            for damage in &mut damage {
+            self.unsure_before = None;
+            for damage in &mut self.damage {
                 damage.affects = Affects::Nothing;
             }
             // Nor does it matter what the checkpoint held.
-            let unlisted = self.unlisted.map(|unlisted| Unlisted {
-                unsure_before: None,
-                ..unlisted
-            });
-            let mark = std::mem::take(&mut self.mark);
-            *self = Self::new(self.secrets);
-            self.mark = layout::mark_of(frame).map_or(mark, <[u8]>::to_vec);
-            self.damage = damage;
-            self.unlisted = unlisted;
+            if let Some(unlisted) = &mut self.unlisted {
+                unlisted.unsure_before = None;
+            }
+            if let Some(mark) = layout::mark_of(frame) {
+                mark.clone_into(&mut self.mark);
+            }
             self.cleared = sequence;
             self.count = -base.cast_signed();
-            drop(before);
             return;
         }
         if let Some(mark) = layout::mark_of(frame) {
@@ -424,11 +407,6 @@ impl Replay {
             partition.removes.push(partition.entries.len() as u32);
         }
         partition.entries.push(entry(hash, address.0));
-    }
-
-    /// Sequence of the segment in which everything before was cleared last; 0: in none after the checkpoint.
-    pub(super) fn cleared(&self) -> u64 {
-        self.cleared
     }
 
     /// Partitions of which records were replayed, or all if everything was cleared.
