@@ -21,12 +21,13 @@ use rapidhash::v3::RapidSecrets;
 use super::group::{self, Keyed};
 use super::limits::Limits;
 use super::scan::{Lend, Scan};
-use crate::engine::{Bookmark, Visit};
+use crate::engine::{Bookmark, Edit, Visit};
 use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
 use crate::explore;
 use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Locked, Place, Probed, Slot};
+use crate::room;
 use crate::slab::{Draft, FastPath, Record, Slab};
 
 /// Of keys and values.
@@ -225,6 +226,27 @@ impl Table {
         }
     }
 
+    /// Makes ready what each of the edits puts; where one cannot be, what was made ready before it is freed.
+    pub(super) fn prepare_many(
+        &self,
+        pin: &Pin,
+        edits: &[Edit<'_>],
+        prepare: impl Fn(usize, &Edit<'_>) -> Result<Option<Place>>,
+    ) -> Result<Vec<Option<Place>>> {
+        let mut places = room::vec(edits.len())?;
+        for (at, edit) in edits.iter().enumerate() {
+            match prepare(at, edit) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    let ready = places.into_iter().flatten();
+                    ready.for_each(|place| self.free(pin, place));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(places)
+    }
+
     /// The record of `key`, whose home is locked.
     pub(super) fn present<'p>(
         &'p self,
@@ -232,8 +254,21 @@ impl Table {
         locked: &Locked<'p>,
         key: &[u8],
     ) -> Result<Option<Present<'p>>> {
-        let found = locked
-            .find(|place| Ok(self.matching(pin, place, key).map(|record| (place, record))))?;
+        self.first(pin, locked, |_, record| record.is_of(key))
+    }
+
+    /// The first record of the hash that is locked which is wanted.
+    pub(super) fn first<'p>(
+        &'p self,
+        pin: &'p Pin,
+        locked: &Locked<'p>,
+        is_wanted: impl Fn(Place, &Record<'p>) -> bool,
+    ) -> Result<Option<Present<'p>>> {
+        let found = locked.find(|place| {
+            let record = self.record(pin, place);
+            let record = record.filter(|record| is_wanted(place, record));
+            Ok(record.map(|record| (place, record)))
+        })?;
         Ok(found.map(|(slot, (place, record))| Present {
             slot,
             place,
@@ -380,9 +415,9 @@ impl Table {
         let Some(record) = self.record(pin, place) else {
             return Ok(());
         };
-        let locked = self.index.lock(pin, self.hash(record.key))?;
-        let here = |found| Ok((found == place).then_some(()));
-        if let Some((slot, ())) = locked.find(here)? {
+        let mut locked = self.index.lock(pin, self.hash(record.key))?;
+        let here = self.first(pin, &locked, |found, _| found == place)?;
+        if here.is_some() {
             let moved = self
                 .slab
                 .put(pin, record.key, record.value, record.expires)?;
@@ -391,8 +426,7 @@ impl Table {
             {
                 moved.see();
             }
-            locked.replace(slot, moved);
-            self.free(pin, place);
+            self.commit(pin, &mut locked, here.as_ref(), Some(moved));
         }
         Ok(())
     }

@@ -32,11 +32,11 @@ fn record<'p>(slab: &'p Slab, pin: &'p Pin, place: Place) -> Record<'p> {
 
 #[test]
 fn records_of_all_lengths_stand_as_they_were_put() {
-    let slab = Slab::new(Some(64 << 20)).unwrap();
+    let slab = Slab::new(Some(256 << 20)).unwrap();
     let pin = slab.pin();
     let mut put = Vec::new();
     for key_len in [0, 1, 8, 30, 31, 127, 128, 5000] {
-        for value_len in [0, 1, 8, 127, 128, 8150, 8200, 16_384, 100_000] {
+        for value_len in [0, 1, 8, 127, 128, 8150, 8200, 16_384, 100_000, 3 << 20] {
             for expires in [None, Some(7), Some(u32::MAX)] {
                 let (key, value) = (bytes(key_len as u64, key_len), bytes(99, value_len));
                 let place = slab.put(&pin, &key, &value, expires).unwrap();

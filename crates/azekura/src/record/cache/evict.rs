@@ -14,7 +14,8 @@ use super::{CacheDb, Reason, charge_of};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::index::hash::Hash;
-use crate::index::{Locked, Place, Slot};
+use crate::index::{Locked, Place};
+use crate::record::table::Present;
 use crate::slab::Record;
 
 /// Candidates that are looked at to drop one.
@@ -237,24 +238,25 @@ impl CacheDb {
     fn drop_block(&self) -> bool {
         let dropped = {
             let _inside = self.gate.enter();
-            let mut drop_away = |pin: &Pin, place| self.drop_at(pin, place);
+            let mut drop_away = |pin: &Pin, place| match self.table.record(pin, place) {
+                Some(record) => self.drop_at(pin, place, &record).map(drop),
+                None => Ok(()),
+            };
             self.table.slab.empty_one(false, &mut drop_away)
         };
         self.table.slab.reclaim();
         matches!(dropped, Ok(true))
     }
 
-    /// Drops the record at `place`, if one stands there.
-    fn drop_at(&self, pin: &Pin, place: Place) -> Result<()> {
-        let Some(record) = self.table.record(pin, place) else {
-            return Ok(());
-        };
+    /// Drops the record that stands at `place`; whether it could be found.
+    fn drop_at(&self, pin: &Pin, place: Place, record: &Record<'_>) -> Result<bool> {
         let locked = self.table.index.lock(pin, self.table.hash(record.key))?;
-        let here = |found| Ok((found == place).then_some(()));
-        if let Some((slot, ())) = locked.find(here)? {
-            self.discard(pin, locked, slot, place, &record);
+        let here = self.table.first(pin, &locked, |found, _| found == place)?;
+        let is_there = here.is_some();
+        if let Some(present) = here {
+            self.discard(pin, locked, &present);
         }
-        Ok(())
+        Ok(is_there)
     }
 
     /// Drops records of so many bytes; whether there were any.
@@ -297,10 +299,12 @@ impl CacheDb {
             // Without memory for the first chunk of a part of the index there is no record in it.
             return 0;
         };
-        let Some((slot, place, record)) = self.any(pin, &locked) else {
+        // The first record of the hash.
+        let Ok(Some(present)) = self.table.first(pin, &locked, |_, _| true) else {
             return 0;
         };
-        let is_expired = !self.is_live(&record);
+        let record = &present.record;
+        let is_expired = !self.is_live(record);
         if !is_expired && !at_any_rate {
             let seen = record.was_seen();
             if Policy::judge(candidate, seen) == Verdict::Keep
@@ -313,36 +317,18 @@ impl CacheDb {
         if !is_expired {
             self.policy.dropped(candidate);
         }
-        self.discard(pin, locked, slot, place, &record);
-        charge_of(&record)
-    }
-
-    /// The first record of the hash that is locked.
-    fn any<'p>(
-        &'p self,
-        pin: &'p Pin,
-        locked: &Locked<'p>,
-    ) -> Option<(Slot<'p>, Place, Record<'p>)> {
-        let here = |place| Ok(self.table.record(pin, place).map(|record| (place, record)));
-        let (slot, (place, record)) = locked.find(here).ok().flatten()?;
-        Some((slot, place, record))
+        self.discard(pin, locked, &present);
+        charge_of(&present.record)
     }
 
     /// Removes a record and reports it.
-    fn discard(
-        &self,
-        pin: &Pin,
-        locked: Locked<'_>,
-        slot: Slot<'_>,
-        place: Place,
-        record: &Record<'_>,
-    ) {
-        locked.remove(slot);
-        self.held.take(charge_of(record));
+    fn discard(&self, pin: &Pin, locked: Locked<'_>, present: &Present<'_>) {
+        locked.remove(present.slot);
+        self.held.take(charge_of(&present.record));
         drop(locked);
-        self.table.free(pin, place);
+        self.table.free(pin, present.place);
         // It can be read as long as the pin lives.
-        self.tell(record);
+        self.tell(&present.record);
     }
 
     /// Reports a record that was dropped, after it can no longer be found, with no lock held.
@@ -422,22 +408,14 @@ impl CacheDb {
         let (entries, next) = self.table.index.scan_chunk(pin, from)?;
         let (mut dropped, mut met) = (0, false);
         for (_, place) in &entries {
-            let Some(record) = self
-                .table
-                .record(pin, *place)
-                .filter(|r| r.expires.is_some())
-            else {
+            let record = self.table.record(pin, *place);
+            let Some(record) = record.filter(|record| record.expires.is_some()) else {
                 continue;
             };
             if self.is_live(&record) {
                 met = true;
-                continue;
-            }
-            let locked = self.table.index.lock(pin, self.table.hash(record.key))?;
-            let here = |found| Ok((found == *place).then_some(()));
-            if let Some((slot, ())) = locked.find(here)? {
-                self.discard(pin, locked, slot, *place, &record);
-                dropped += 1;
+            } else {
+                dropped += u64::from(self.drop_at(pin, *place, &record)?);
             }
         }
         Ok((dropped, met, next))

@@ -9,24 +9,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use super::*;
 use crate::verbs::Verbs as _;
 
-#[test]
-fn verbs_work_on_it() {
-    let db = CacheDb::new(100).unwrap();
-    db.append(b"list", b"a", b",").unwrap();
-    db.append(b"list", b"b", b",").unwrap();
-    assert_eq!(db.get(b"list").unwrap(), Some(b"a,b".to_vec()));
-    let long = vec![9u8; 3 << 20];
-    db.put(b"long", &long).unwrap();
-    db.put(b"", b"").unwrap();
-    assert_eq!(db.get(b"long").unwrap().as_ref(), Some(&long));
-    assert_eq!(db.get(b"").unwrap(), Some(Vec::new()));
-    assert_eq!(db.count(), 3);
-    let key = vec![1u8; 8 << 20];
-    assert_eq!(db.put(&key, b"").unwrap_err().kind(), Kind::TooLarge);
-}
-
 fn number(number: u64) -> [u8; 8] {
     number.to_le_bytes()
+}
+
+fn put_each(db: &CacheDb, keys: std::ops::Range<u64>, value: &[u8]) {
+    for key in keys {
+        db.put(&number(key), value).unwrap();
+    }
+}
+
+fn remove_each(db: &CacheDb, keys: std::ops::Range<u64>) {
+    for key in keys {
+        assert!(db.remove(&number(key)).unwrap());
+    }
 }
 
 /// A clock that stands until it is set.
@@ -34,6 +30,12 @@ fn hands() -> (Arc<AtomicU64>, Clock) {
     let hands = Arc::new(AtomicU64::new(0));
     let shown = Arc::clone(&hands);
     (hands, Clock::new(move || shown.load(Ordering::Relaxed)))
+}
+
+/// A cache whose time is set by the test.
+fn clocked() -> (Arc<AtomicU64>, CacheDb) {
+    let (hands, clock) = hands();
+    (hands, CacheDb::with(&Options::new().clock(clock)).unwrap())
 }
 
 fn scanned(db: &CacheDb) -> u64 {
@@ -49,13 +51,10 @@ fn scanned(db: &CacheDb) -> u64 {
 #[test]
 fn caches_that_hold_nothing_are_refused() {
     let make = |records_max, bytes_max| {
-        CacheDb::with(&Options {
-            records_max,
-            bytes_max,
-            ..Options::default()
-        })
-        .map(drop)
-        .map_err(|error| error.kind())
+        let bounds = Options::new().records_max(records_max).bytes_max(bytes_max);
+        CacheDb::with(&bounds)
+            .map(drop)
+            .map_err(|error| error.kind())
     };
     assert_eq!(make(None, None), Err(Kind::Invalid));
     assert_eq!(make(Some(0), None), Err(Kind::Invalid));
@@ -75,12 +74,8 @@ fn both_bounds_hold_after_every_call_whatever_its_kind() {
         (None, Some(3000)),
         (Some(40), Some(2500)),
     ] {
-        let db = CacheDb::with(&Options {
-            records_max,
-            bytes_max,
-            ..Options::default()
-        })
-        .unwrap();
+        let bounds = Options::new().records_max(records_max).bytes_max(bytes_max);
+        let db = CacheDb::with(&bounds).unwrap();
         for step in 0..5000u64 {
             let key = number(step * 7 % 211);
             let value = vec![step as u8; (step * 13 % 300) as usize];
@@ -117,12 +112,7 @@ fn both_bounds_hold_after_every_call_whatever_its_kind() {
 
 #[test]
 fn a_record_larger_than_the_cache_is_refused_and_nothing_is_lost() {
-    let db = CacheDb::with(&Options {
-        records_max: None,
-        bytes_max: Some(1000),
-        ..Options::default()
-    })
-    .unwrap();
+    let db = CacheDb::with(&Options::new().bytes_max(1000)).unwrap();
     db.put(b"key", b"value").unwrap();
     let long = vec![0; 1000];
     for refused in [
@@ -139,18 +129,14 @@ fn a_record_larger_than_the_cache_is_refused_and_nothing_is_lost() {
 #[test]
 fn a_smaller_size_holds_when_resize_returns() {
     let db = CacheDb::new(1000).unwrap();
-    for key in 0..1000 {
-        db.put(&number(key), b"value").unwrap();
-    }
+    put_each(&db, 0..1000, b"value");
     assert_eq!(db.count(), 1000);
     db.resize(Some(10), None).unwrap();
     assert_eq!((db.count(), scanned(&db)), (10, 10));
     db.resize(None, Some(5 * CHARGE_MIN)).unwrap();
     assert!(db.stats().live_bytes <= 5 * CHARGE_MIN);
     db.resize(Some(2000), None).unwrap();
-    for key in 0..2000 {
-        db.put(&number(key), b"value").unwrap();
-    }
+    put_each(&db, 0..2000, b"value");
     assert!(db.count() >= 1999);
 }
 
@@ -176,12 +162,7 @@ fn what_is_asked_for_stays_though_much_comes_once() {
 fn the_cache_and_the_contract_put_for_a_time_by_the_same_call() {
     type PutFor = fn(&CacheDb, &[u8], &[u8], Duration) -> Result<()>;
     let calls: [PutFor; 2] = [CacheDb::put_for, <CacheDb as Expiring>::put_for];
-    let (hands, clock) = hands();
-    let db = CacheDb::with(&Options {
-        clock,
-        ..Options::default()
-    })
-    .unwrap();
+    let (hands, db) = clocked();
     for put_for in calls {
         put_for(&db, b"mortal", b"1", Duration::from_secs(10)).unwrap();
         let left = db.time_left(b"mortal").unwrap().flatten();
@@ -193,12 +174,7 @@ fn the_cache_and_the_contract_put_for_a_time_by_the_same_call() {
 
 #[test]
 fn records_of_which_the_time_is_over_are_absent_to_everything() {
-    let (hands, clock) = hands();
-    let db = CacheDb::with(&Options {
-        clock,
-        ..Options::default()
-    })
-    .unwrap();
+    let (hands, db) = clocked();
     let second = Duration::from_secs(1);
     for key in 0..100 {
         db.put_for(&number(key), b"mortal", second * 10).unwrap();
@@ -242,12 +218,7 @@ fn records_of_which_the_time_is_over_are_absent_to_everything() {
 
 #[test]
 fn expired_records_go_as_updates_come_by() {
-    let (hands, clock) = hands();
-    let db = CacheDb::with(&Options {
-        clock,
-        ..Options::default()
-    })
-    .unwrap();
+    let (hands, db) = clocked();
     for key in 0..20_000 {
         db.put_for(&number(key), b"mortal", Duration::from_secs(1))
             .unwrap();
@@ -263,12 +234,7 @@ fn expired_records_go_as_updates_come_by() {
 
 #[test]
 fn an_update_is_shown_the_time_left_and_gives_a_new_one() {
-    let (hands, clock) = hands();
-    let db = CacheDb::with(&Options {
-        clock,
-        ..Options::default()
-    })
-    .unwrap();
+    let (hands, db) = clocked();
     let second = Duration::from_secs(1);
     db.put_for(b"visits", &[1], second * 60).unwrap();
     hands.store(20_000, Ordering::Relaxed);
@@ -344,12 +310,8 @@ fn queues_do_not_grow_with_what_comes_and_goes() {
         db.policy.len()
     );
     assert!(db.policy.memory_bytes() < 1 << 17);
-    for key in 0..100_000u64 {
-        db.put(&number(key), b"value").unwrap();
-    }
-    for key in 0..99_000u64 {
-        db.remove(&number(key)).unwrap();
-    }
+    put_each(&db, 0..100_000, b"value");
+    remove_each(&db, 0..99_000);
     // Every record that is left can still be dropped.
     db.resize(Some(1), None).unwrap();
     assert_eq!((db.count(), scanned(&db)), (1, 1));
@@ -375,12 +337,8 @@ fn records_that_stay_can_be_dropped_after_queues_were_sifted() {
 #[test]
 fn queues_of_a_cache_that_was_emptied_by_removals_are_short() {
     let db = CacheDb::new(1 << 20).unwrap();
-    for key in 0..200_000 {
-        db.put(&number(key), b"").unwrap();
-    }
-    for key in 0..200_000 {
-        assert!(db.remove(&number(key)).unwrap());
-    }
+    put_each(&db, 0..200_000, b"");
+    remove_each(&db, 0..200_000);
     assert!(db.policy.len() < 20_000, "{} entries", db.policy.len());
 }
 
@@ -388,9 +346,7 @@ fn queues_of_a_cache_that_was_emptied_by_removals_are_short() {
 fn what_is_removed_and_put_again_has_one_entry_and_can_be_dropped() {
     const RECORDS: u64 = 5000;
     let db = CacheDb::new(1 << 20).unwrap();
-    for key in 0..RECORDS {
-        db.put(&number(key), b"value").unwrap();
-    }
+    put_each(&db, 0..RECORDS, b"value");
     let mut longest = 0;
     for round in 0..20 * RECORDS {
         let key = number(round * 7919 % RECORDS);
@@ -410,11 +366,7 @@ fn what_is_removed_and_put_again_has_one_entry_and_can_be_dropped() {
 #[test]
 fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
     const BYTES: u64 = 3 << 20;
-    let db = CacheDb::with(&Options {
-        bytes_max: Some(BYTES),
-        ..Options::default()
-    })
-    .unwrap();
+    let db = CacheDb::with(&Options::new().bytes_max(BYTES)).unwrap();
     let all_there = std::sync::Barrier::new(32);
     std::thread::scope(|scope| {
         for thread in 0..32 {
@@ -438,11 +390,7 @@ fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
 #[test]
 fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
     const BYTES: u64 = 16 << 20;
-    let db = CacheDb::with(&Options {
-        bytes_max: Some(BYTES),
-        ..Options::default()
-    })
-    .unwrap();
+    let db = CacheDb::with(&Options::new().bytes_max(BYTES)).unwrap();
     let value = vec![7u8; 40_000];
     let is_over = AtomicBool::new(false);
     let most = AtomicU64::new(0);

@@ -175,8 +175,7 @@ impl CacheDb {
         let pin = self.table.pin();
         self.tend(&pin);
         let place = self.table.slab.put(&pin, key, value, expires)?;
-        let bytes = charge(key.len(), value.len(), expires.is_some());
-        let stored = self.store(&pin, key, hash, place, bytes);
+        let stored = self.store(&pin, key, hash, place);
         if stored.is_err() {
             self.table.free(&pin, place);
         }
@@ -195,49 +194,41 @@ impl CacheDb {
     }
 
     /// Points the entry of `key` to `place`.
-    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
+    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place) -> Result<()> {
         let (mut locked, found) = self.table.lock(pin, key, hash)?;
         let found = found.map(|at| self.judged(at));
         if found.is_none() {
             self.policy.admit(pin, hash)?;
         }
-        self.commit(pin, &mut locked, found.as_ref(), Some((place, bytes)));
+        self.commit(pin, &mut locked, found.as_ref(), Some(place));
         drop(locked);
         self.tell_of_expired(found.as_ref());
         Ok(())
     }
 
-    /// As [`Table::commit`](table::Table::commit), with what the new record is charged. A record that was there counts as
-    /// asked for.
+    /// As [`Table::commit`](table::Table::commit), and counts. A record that was there counts as asked for.
     fn commit(
         &self,
         pin: &Pin,
         locked: &mut Locked<'_>,
         found: Option<&Present<'_>>,
-        new: Option<(Place, u64)>,
+        new: Option<Place>,
     ) {
-        match (found, new) {
-            (Some(present), Some((place, bytes))) => {
+        let record = new.and_then(|place| self.table.record(pin, place));
+        match (found, record) {
+            (Some(present), Some(record)) => {
                 if !present.is_expired {
-                    self.see(pin, place);
+                    record.see();
                 }
-                self.held.change(charge_of(&present.at.record), bytes);
+                let before = charge_of(&present.at.record);
+                self.held.change(before, charge_of(&record));
             }
             (Some(present), None) => self.held.take(charge_of(&present.at.record)),
-            (None, Some((_, bytes))) => self.held.add(bytes),
+            (None, Some(record)) => self.held.add(charge_of(&record)),
             (None, None) => {}
         }
-        let (found, new) = (
-            found.map(|present| &present.at),
-            new.map(|(place, _)| place),
-        );
+        let found = found.map(|present| &present.at);
         self.table.commit(pin, locked, found, new);
-    }
-
-    fn see(&self, pin: &Pin, place: Place) {
-        if let Some(record) = self.table.record(pin, place) {
-            record.see();
-        }
     }
 
     fn tell_of_expired(&self, found: Option<&Present<'_>>) {
@@ -322,7 +313,7 @@ impl CacheDb {
         Ok(())
     }
 
-    /// Makes ready what an edit puts: its place and what it is charged.
+    /// Makes ready what an edit puts.
     fn prepare(
         &self,
         pin: &Pin,
@@ -331,7 +322,7 @@ impl CacheDb {
         edit: &Edit<'_>,
         expires: Option<u32>,
         is_present: bool,
-    ) -> Result<Option<(Place, u64)>> {
+    ) -> Result<Option<Place>> {
         let Edit::Put(value) = edit else {
             return Ok(None);
         };
@@ -341,8 +332,7 @@ impl CacheDb {
             self.table.free(pin, place);
             return Err(error);
         }
-        let bytes = charge(key.len(), value.len(), expires.is_some());
-        Ok(Some((place, bytes)))
+        Ok(Some(place))
     }
 
     fn apply(
@@ -351,7 +341,7 @@ impl CacheDb {
         locked: &mut Locked<'_>,
         found: Option<&Present<'_>>,
         edit: &Edit<'_>,
-        place: Option<(Place, u64)>,
+        place: Option<Place>,
     ) {
         // A record whose time is over is removed, also if it would be kept.
         let is_expired = found.is_some_and(|present| present.is_expired);
@@ -381,20 +371,11 @@ impl CacheDb {
             .iter()
             .map(|found| found.as_ref().and_then(Present::value));
         let values = room::collect(values)?;
-        let mut places: Vec<Option<(Place, u64)>> = room::vec(records.len())?;
         let edits = distinct.decide(&values, decide)?;
-        for (at, edit) in edits.iter().enumerate() {
+        let places = self.table.prepare_many(&pin, &edits, |at, edit| {
             let is_present = found[at].is_some();
-            match self.prepare(&pin, records[at], hashes[at], edit, None, is_present) {
-                Ok(place) => places.push(place),
-                Err(error) => {
-                    for (place, _) in places.into_iter().flatten() {
-                        self.table.free(&pin, place);
-                    }
-                    return Err(error);
-                }
-            }
-        }
+            self.prepare(&pin, records[at], hashes[at], edit, None, is_present)
+        })?;
         for (at, edit) in edits.iter().enumerate() {
             self.apply(&pin, &mut locked[at], found[at].as_ref(), edit, places[at]);
         }

@@ -4,32 +4,11 @@
 //! its own.
 
 use super::*;
-use crate::error::Kind;
-use crate::verbs::Verbs as _;
-
-#[test]
-fn verbs_work_on_it() {
-    let db = TinyDb::new().unwrap();
-    db.append(b"list", b"a", b",").unwrap();
-    db.append(b"list", b"b", b",").unwrap();
-    assert_eq!(db.get(b"list").unwrap(), Some(b"a,b".to_vec()));
-    let long = vec![9u8; 3 << 20];
-    db.put(b"long", &long).unwrap();
-    db.put(b"", b"").unwrap();
-    assert_eq!(db.get(b"long").unwrap().as_ref(), Some(&long));
-    assert_eq!(db.get(b"").unwrap(), Some(Vec::new()));
-    assert_eq!(db.count(), 3);
-    let key = vec![1u8; 8 << 20];
-    assert_eq!(db.put(&key, b"").unwrap_err().kind(), Kind::TooLarge);
-}
 
 #[test]
 fn a_limit_beyond_all_addresses_is_as_none() {
     for limit in [1 << 40, 1 << 41, 1 << 48, u64::MAX] {
-        let db = TinyDb::with(&Options {
-            memory_limit: Some(limit),
-        })
-        .unwrap();
+        let db = TinyDb::with(&Options::new().memory_limit(limit)).unwrap();
         for key in 0..10_000u64 {
             db.put(&key.to_le_bytes(), &[7; 100]).unwrap();
         }
@@ -60,10 +39,7 @@ fn what_many_threads_overwrite_is_used_again() {
 /// Each thread fills a block of its own for each length; at the limit they are taken back.
 #[test]
 fn many_lengths_of_many_threads_fit_a_low_limit() {
-    let options = Options {
-        memory_limit: Some(4 << 20),
-    };
-    let db = TinyDb::with(&options).unwrap();
+    let db = TinyDb::with(&Options::new().memory_limit(4 << 20)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8u8 {
             let db = &db;

@@ -82,17 +82,9 @@ impl TinyDb {
         let pin = self.table.pin();
         self.table.keep_dense(&pin);
         let place = self.table.slab.put(&pin, key, value, None)?;
-        let stored = self.store(&pin, key, hash, place);
-        if stored.is_err() {
-            self.table.free(&pin, place);
-        }
-        stored
-    }
-
-    /// Points the entry of `key` to `place`.
-    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place) -> Result<()> {
-        let (mut locked, found) = self.table.lock(pin, key, hash)?;
-        self.commit(pin, &mut locked, found.as_ref(), Some(place));
+        let locked = self.table.lock(&pin, key, hash);
+        let (mut locked, found) = locked.inspect_err(|_| self.table.free(&pin, place))?;
+        self.commit(&pin, &mut locked, found.as_ref(), Some(place));
         Ok(())
     }
 
@@ -223,26 +215,15 @@ impl TinyDb {
             .iter()
             .map(|found| found.as_ref().map(|present| present.record.value));
         let values = room::collect(values)?;
-        let mut places: Vec<Option<Place>> = room::vec(records.len())?;
         let edits = distinct.decide(&values, decide)?;
-        for (key, edit) in records.iter().zip(&edits) {
-            let place = match edit {
-                Edit::Put(value) => LIMITS
-                    .check(key, value)
-                    .and_then(|()| self.table.slab.put(&pin, key, value, None))
-                    .map(Some),
-                Edit::Keep | Edit::Remove => Ok(None),
+        let places = self.table.prepare_many(&pin, &edits, |at, edit| {
+            let Edit::Put(value) = edit else {
+                return Ok(None);
             };
-            match place {
-                Ok(place) => places.push(place),
-                Err(error) => {
-                    for place in places.into_iter().flatten() {
-                        self.table.free(&pin, place);
-                    }
-                    return Err(error);
-                }
-            }
-        }
+            LIMITS.check(records[at], value)?;
+            let place = self.table.slab.put(&pin, records[at], value, None)?;
+            Ok(Some(place))
+        })?;
         for (at, edit) in edits.iter().enumerate() {
             self.apply(&pin, &mut locked[at], found[at].as_ref(), edit, places[at]);
         }
