@@ -14,53 +14,40 @@ fn hash_of(key: u64) -> Hash {
     )
 }
 
+/// What is asked of each place: whether it is the key's.
+fn is(key: u64) -> impl Fn(Place) -> Result<Option<()>> {
+    move |place| Ok((place == key).then_some(()))
+}
+
 fn insert(index: &Index, key: u64) {
     let pin = index.pin();
-    loop {
-        let mut locked = index.lock(&pin, hash_of(key)).unwrap();
-        if locked
-            .find(|place| Ok((place == key).then_some(())))
-            .unwrap()
-            .is_some()
-        {
-            return;
-        }
-        if locked.claim() {
-            locked.fill(key);
-            return;
-        }
-        let seen = locked.seen();
-        drop(locked);
-        index.grow(hash_of(key), seen).unwrap();
-    }
+    let put = index.lock_to_put(&pin, hash_of(key), |locked| locked.find(is(key)));
+    let (mut locked, _) = put.unwrap();
+    locked.fill(key);
+}
+
+/// An index of the keys from 1 on.
+fn filled(count: u64) -> Index {
+    let index = Index::new(&Domain::new()).unwrap();
+    (1..=count).for_each(|key| insert(&index, key));
+    index
 }
 
 fn remove(index: &Index, key: u64) -> bool {
     let pin = index.pin();
     let locked = index.lock(&pin, hash_of(key)).unwrap();
-    let found = locked
-        .find(|place| Ok((place == key).then_some(())))
-        .unwrap();
-    found.is_some_and(|(slot, ())| {
-        locked.remove(slot);
-        true
-    })
+    let found = locked.find(is(key)).unwrap();
+    found.map(|(slot, ())| locked.remove(slot)).is_some()
 }
 
 fn contains(index: &Index, key: u64) -> bool {
-    let pin = index.pin();
-    index
-        .find(&pin, hash_of(key), |place| Ok((place == key).then_some(())))
-        .unwrap()
-        .is_some()
+    let found = index.find(&index.pin(), hash_of(key), is(key));
+    found.unwrap().is_some()
 }
 
 #[test]
 fn a_million_entries_are_found() {
-    let index = Index::new(&Domain::new()).unwrap();
-    for key in 1..=1_000_000u64 {
-        insert(&index, key);
-    }
+    let index = filled(1_000_000);
     for key in 1..=1_000_000u64 {
         assert!(contains(&index, key), "{key}");
         assert!(!contains(&index, key + 2_000_000));
@@ -91,10 +78,7 @@ fn inserts_and_removals_agree_with_a_set() {
 
 #[test]
 fn a_scan_by_chunks_shows_every_entry_once_in_order() {
-    let index = Index::new(&Domain::new()).unwrap();
-    for key in 1..=50_000u64 {
-        insert(&index, key);
-    }
+    let index = filled(50_000);
     let pin = index.pin();
     let mut seen = Vec::new();
     let mut at = Some(Hash(0));
@@ -120,10 +104,7 @@ fn captured_partitions_load_into_an_unloaded_index() {
             Ok(self.0[partition].clone())
         }
     }
-    let index = Index::new(&Domain::new()).unwrap();
-    for key in 1..=200_000u64 {
-        insert(&index, key);
-    }
+    let index = filled(200_000);
     assert_eq!(index.take_dirty().len(), PARTITIONS);
     let captured = (0..PARTITIONS).map(|partition| {
         let mut entries = Vec::new();
@@ -194,10 +175,7 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
 /// A directory that was replaced was once put into a box while readers borrowed it, and cleared through that borrow.
 #[test]
 fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
-    let index = Index::new(&Domain::new()).unwrap();
-    for key in 1..=1000 {
-        insert(&index, key);
-    }
+    let index = filled(1000);
     let kept = || index.directory.replaced_count();
     let blank = || Directory::new(PARTITION_BITS).unwrap();
     let replace = || drop(index.directory.swap(blank()));
@@ -243,10 +221,7 @@ fn threads_insert_while_others_look_up() {
 
 #[test]
 fn many_buckets_are_locked_in_one_order() {
-    let index = Index::new(&Domain::new()).unwrap();
-    for key in 1..=5_000u64 {
-        insert(&index, key);
-    }
+    let index = filled(5_000);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let index = &index;
@@ -263,11 +238,7 @@ fn many_buckets_are_locked_in_one_order() {
                     assert_eq!(locked.len(), 4);
                     for (one, key) in locked.iter().zip(keys) {
                         assert_eq!(one.hash(), hash_of(key));
-                        assert!(
-                            one.find(|p| Ok((p == key).then_some(())))
-                                .unwrap()
-                                .is_some()
-                        );
+                        assert!(one.find(is(key)).unwrap().is_some());
                     }
                 }
             });

@@ -440,11 +440,8 @@ mod tests {
         }
         // One whose key does not belong to its place is still a place.
         let odd = Start::at(places[10].0, b"no such key").bookmark().unwrap();
-        assert!(
-            db.scan(Some(&odd), &mut |_, _| ControlFlow::Break(()))
-                .unwrap()
-                .is_some()
-        );
+        let scanned = db.scan(Some(&odd), &mut |_, _| ControlFlow::Break(()));
+        assert!(scanned.unwrap().is_some());
     }
 
     #[test]

@@ -45,7 +45,7 @@ use cell::Cells;
 use cluster::words_of;
 use frame::FRAME;
 use together::GROUP;
-use tree::{Descent, To, Tree};
+use tree::{To, Tree};
 
 use crate::counter::Counter;
 use crate::engine::{
@@ -229,22 +229,16 @@ impl BabyDb {
     fn see(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
         for _ in 0..TRIES {
             let end = self.tree.way_to_leaf(To::Key(key));
-            if let Some(seen) = self.see_at(&end, key, buffer) {
+            let version = end.frame.latch.begin();
+            if !end.is_still() {
+                continue;
+            }
+            let seen = Self::see_in(self.tree.node(end.frame), key, buffer);
+            if end.frame.latch.is_still(version) {
                 return seen;
             }
         }
         self.see_locked(key, buffer)
-    }
-
-    /// What is at the end of the way to `key`; `None` if it does not count.
-    #[inline(always)]
-    fn see_at(&self, end: &Descent<'_>, key: &[u8], buffer: &mut Buffer) -> Option<Seen> {
-        let version = end.frame.latch.begin();
-        if !end.is_still() {
-            return None;
-        }
-        let seen = Self::see_in(self.tree.node(end.frame), key, buffer);
-        end.frame.latch.is_still(version).then_some(seen)
     }
 
     #[inline(always)]

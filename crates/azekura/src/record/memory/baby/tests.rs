@@ -59,11 +59,7 @@ pub(super) fn assert_sound(db: &BabyDb) {
 fn a_store_in_any_order_agrees_with_a_sorted_map() {
     let mut random = Random::new(3);
     for order in Order::ALL {
-        let db = BabyDb::with(&Options {
-            order,
-            ..Options::default()
-        })
-        .unwrap();
+        let db = BabyDb::with(&Options::new().order(order)).unwrap();
         let mut map: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for round in 0..20_000u64 {
             let number = random.below(3000);
@@ -193,11 +189,7 @@ fn the_longest_keys_and_values_find_their_way() {
 #[test]
 fn keys_that_are_compared_as_a_whole_end_with_a_node() {
     let order = Order::Decimal;
-    let db = BabyDb::with(&Options {
-        order,
-        ..Options::default()
-    })
-    .unwrap();
+    let db = BabyDb::with(&Options::new().order(order)).unwrap();
     db.put(&[b'1'; KEY_LEN_MAX], &[7; 2000]).unwrap();
     assert_eq!(db.get(&[b'1'; KEY_LEN_MAX]).unwrap(), Some(vec![7; 2000]));
     let error = db.put(&[b'1'; KEY_LEN_MAX + 1], b"").unwrap_err();

@@ -63,6 +63,18 @@ pub(super) struct Held<'t> {
     pub(super) lock: Locked<'t>,
 }
 
+impl<'t> Held<'t> {
+    #[inline(always)]
+    fn lock(number: u32, frame: &'t Frame) -> Self {
+        let lock = frame.latch.lock();
+        Self {
+            number,
+            frame,
+            lock,
+        }
+    }
+}
+
 pub(super) struct Tree {
     pub(super) order: Order,
     pub(super) frames: Frames,
@@ -138,12 +150,7 @@ impl Tree {
                     continue 'again;
                 }
             }
-            return Some(Descent {
-                number,
-                frame: self.frames.at(number),
-                parent,
-                version,
-            });
+            return Some(self.end(number, parent, version));
         }
     }
 
@@ -183,11 +190,7 @@ impl Tree {
     fn lock(&self, key: &[u8], level: u32) -> Option<Held<'_>> {
         loop {
             let end = self.way(To::Key(key), level)?;
-            let held = Held {
-                number: end.number,
-                frame: end.frame,
-                lock: end.frame.latch.lock(),
-            };
+            let held = Held::lock(end.number, end.frame);
             // No thread changed the parent, or at least this is still the right one: no thread changes it any more.
             let is_right = end.is_still() || self.is_place_of(&held, key, level);
             if is_right {
@@ -205,15 +208,10 @@ impl Tree {
     /// A new node, locked, being changed, and of no use to anybody yet.
     fn fresh(&self, pay: Pay) -> Result<Held<'_>> {
         let number = self.frames.take(pay)?;
-        let frame = self.frames.at(number);
-        let lock = frame.latch.lock();
-        lock.change();
-        lock.set_dead(false);
-        Ok(Held {
-            number,
-            frame,
-            lock,
-        })
+        let held = Held::lock(number, self.frames.at(number));
+        held.lock.change();
+        held.lock.set_dead(false);
+        Ok(held)
     }
 
     /// Takes a node out of use. Nothing points to it any more.
@@ -347,11 +345,7 @@ impl Tree {
     fn lock_first(&self, level: u32) -> Option<Held<'_>> {
         loop {
             let end = self.way(To::First, level)?;
-            let held = Held {
-                number: end.number,
-                frame: end.frame,
-                lock: end.frame.latch.lock(),
-            };
+            let held = Held::lock(end.number, end.frame);
             if end.is_still() {
                 return Some(held);
             }
@@ -412,42 +406,30 @@ impl Tree {
         top.change();
         self.root.store(u64::from(leaf.number), Ordering::Release);
         drop((top, leaf));
-        self.forget(number, level, visit);
+        self.show(number, level, visit, &|number| {
+            self.mark_dead(Held::lock(number, self.frames.at(number)));
+        });
         self.frames.release_idle();
         Ok(())
-    }
-
-    fn forget(&self, number: u32, level: u32, visit: &mut dyn FnMut(Node<'_>)) {
-        let frame = self.frames.at(number);
-        let node = self.node(frame);
-        if level == 0 {
-            visit(node);
-        } else {
-            for at in 0..node.count() {
-                self.forget(node.child(at), level - 1, visit);
-            }
-        }
-        self.mark_dead(Held {
-            number,
-            frame,
-            lock: frame.latch.lock(),
-        });
     }
 
     /// Shows every leaf, of a store that no other thread has.
     pub(super) fn leaves(&mut self, visit: &mut dyn FnMut(Node<'_>)) {
         let (number, level) = self.root();
-        self.show(number, level, visit);
+        self.show(number, level, visit, &|_| ());
     }
 
-    fn show(&self, number: u32, level: u32, visit: &mut dyn FnMut(Node<'_>)) {
+    /// Shows every leaf below a node, or itself; `done` gets the number of each node that all was shown of.
+    fn show(&self, number: u32, level: u32, visit: &mut dyn FnMut(Node<'_>), done: &dyn Fn(u32)) {
         let node = self.node(self.frames.at(number));
         if level == 0 {
-            return visit(node);
+            visit(node);
+        } else {
+            for at in 0..node.count() {
+                self.show(node.child(at), level - 1, visit, done);
+            }
         }
-        for at in 0..node.count() {
-            self.show(node.child(at), level - 1, visit);
-        }
+        done(number);
     }
 }
 

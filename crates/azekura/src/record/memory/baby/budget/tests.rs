@@ -19,11 +19,7 @@ fn ascending(number: u64) -> [u8; 8] {
 }
 
 fn limited() -> BabyDb {
-    let options = Options {
-        memory_limit: Some(LIMIT),
-        ..Options::default()
-    };
-    BabyDb::with(&options).unwrap()
+    BabyDb::with(&Options::new().memory_limit(LIMIT)).unwrap()
 }
 
 #[test]
@@ -63,10 +59,7 @@ fn a_store_at_its_limit_refuses_and_loses_nothing() {
         assert!(db.remove(key).unwrap());
     }
     assert_eq!((db.count(), db.cells.bytes()), (0, 0));
-    let low = BabyDb::with(&Options {
-        memory_limit: Some(4096),
-        ..Options::default()
-    });
+    let low = BabyDb::with(&Options::new().memory_limit(4096));
     assert_eq!(low.unwrap_err().kind(), Kind::Invalid);
 }
 
