@@ -135,24 +135,12 @@ pub trait Verbs: Reader {
 
     /// The value as `increment` writes it, or `None`. `Invalid` if its length is not 8.
     fn counter(&self, key: &[u8]) -> Result<Option<i64>> {
-        let mut number = Ok(None);
-        self.read(key, &mut |present| {
-            number = present
-                .map(|value| number_in(key, value, i64_of))
-                .transpose();
-        })?;
-        number
+        Ok(number_at(self, key)?.map(u64::cast_signed))
     }
 
     /// The value as `increment_float` writes it, or `None`. `Invalid` if its length is not 8.
     fn counter_float(&self, key: &[u8]) -> Result<Option<f64>> {
-        let mut number = Ok(None);
-        self.read(key, &mut |present| {
-            number = present
-                .map(|value| number_in(key, value, f64_of))
-                .transpose();
-        })?;
-        number
+        Ok(number_at(self, key)?.map(f64::from_bits))
     }
 
     /// Shows the records whose key matches, at most `limit` of them (0: all), until `visit` breaks.
@@ -277,20 +265,16 @@ pub trait Verbs: Reader {
         if by == i64::MIN {
             return Ok(self.counter(key)?.unwrap_or(initial));
         }
-        let mut sum = Ok(initial);
-        self.update(key, &mut |present| {
-            let before = present.map_or(Ok(initial), |value| number_in(key, value, i64_of));
-            sum = before.and_then(|before| {
-                before.checked_add(by).ok_or_else(|| {
-                    Error::new(Kind::Invalid, "counter would overflow")
-                        .key(key)
-                        .detail(format!("{before} and {by} are beyond 64 bits"))
-                })
+        let add = |before: u64| {
+            let before = before.cast_signed();
+            let sum = before.checked_add(by).ok_or_else(|| {
+                Error::new(Kind::Invalid, "counter would overflow")
+                    .key(key)
+                    .detail(format!("{before} and {by} are beyond 64 bits"))
             });
-            sum.as_ref()
-                .map_or(Edit::Keep, |sum| Edit::Put(Cow::Owned(bytes_of_i64(*sum))))
-        })?;
-        sum
+            sum.map(i64::cast_unsigned)
+        };
+        Ok(change_number(self, key, initial.cast_unsigned(), add)?.cast_signed())
     }
 
     /// Adds `by` to the counter, which begins as `initial` if absent. Returns what it is now.
@@ -301,14 +285,13 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut sum = Ok(initial);
-        self.update(key, &mut |present| {
-            let before = present.map_or(Ok(initial), |value| number_in(key, value, f64_of));
-            sum = before.map(|before| before + by);
-            sum.as_ref()
-                .map_or(Edit::Keep, |sum| Edit::Put(Cow::Owned(bytes_of_f64(*sum))))
-        })?;
-        sum
+        let add = |before| Ok((f64::from_bits(before) + by).to_bits());
+        Ok(f64::from_bits(change_number(
+            self,
+            key,
+            initial.to_bits(),
+            add,
+        )?))
     }
 
     /// Fulfils `desired` if the record is as `expected`. A difference is an outcome, not an error.
@@ -435,7 +418,7 @@ pub trait Verbs: Reader {
     {
         let mut tick = ticks(now)?;
         loop {
-            let key = bytes_of_u64(tick);
+            let key = bytes_of(tick);
             if self.put_new(&key, value)? {
                 return Ok(key);
             }
@@ -498,15 +481,42 @@ fn copy(present: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     present.map(room::copy).transpose()
 }
 
-/// Decodes a counter, or reports whose value is none.
-fn number_in<N>(key: &[u8], value: &[u8], decode: fn([u8; 8]) -> N) -> Result<N> {
+/// The bits of a counter, or reports whose value is none.
+#[expect(clippy::big_endian_bytes, reason = "the format of counters")]
+fn number_in(key: &[u8], value: &[u8]) -> Result<u64> {
     let bytes = value.try_into().map_err(|_| {
         Error::new(Kind::Invalid, "value is not a counter")
             .key(key)
             .found(crate::error::bytes(value.len()), "8 bytes")
             .remedy("remove the record, or use another key")
     })?;
-    Ok(decode(bytes))
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// The bits of the counter of `key`.
+fn number_at<R: Reader + ?Sized>(reader: &R, key: &[u8]) -> Result<Option<u64>> {
+    let mut number = Ok(None);
+    reader.read(key, &mut |present| {
+        number = present.map(|value| number_in(key, value)).transpose();
+    })?;
+    number
+}
+
+/// Gives a counter, which begins as `initial` if absent, the bits that `change` makes of its own; returns them.
+fn change_number<E: Engine + ?Sized>(
+    engine: &E,
+    key: &[u8],
+    initial: u64,
+    change: impl Fn(u64) -> Result<u64>,
+) -> Result<u64> {
+    let mut now = Ok(initial);
+    engine.update(key, &mut |present| {
+        let before = present.map_or(Ok(initial), |value| number_in(key, value));
+        now = before.and_then(&change);
+        let put = |now: &u64| Edit::Put(Cow::Owned(bytes_of(*now)));
+        now.as_ref().map_or(Edit::Keep, put)
+    })?;
+    now
 }
 
 /// Seconds since 1970 as units of 10 ns, the clock of `push_last`.
@@ -531,40 +541,9 @@ fn ticks(now: Option<f64>) -> Result<u64> {
     Ok(ticks as u64)
 }
 
-#[expect(
-    clippy::big_endian_bytes,
-    reason = "the format of counters sorts as numbers do"
-)]
-fn i64_of(bytes: [u8; 8]) -> i64 {
-    i64::from_be_bytes(bytes)
-}
-
-#[expect(
-    clippy::big_endian_bytes,
-    reason = "the format of counters is big-endian"
-)]
-fn f64_of(bytes: [u8; 8]) -> f64 {
-    f64::from_be_bytes(bytes)
-}
-
-#[expect(
-    clippy::big_endian_bytes,
-    reason = "the format of counters is big-endian"
-)]
-fn bytes_of_i64(number: i64) -> Vec<u8> {
-    number.to_be_bytes().to_vec()
-}
-
-#[expect(
-    clippy::big_endian_bytes,
-    reason = "the format of counters is big-endian"
-)]
-fn bytes_of_f64(number: f64) -> Vec<u8> {
-    number.to_be_bytes().to_vec()
-}
-
-#[expect(clippy::big_endian_bytes, reason = "keys of a queue sort by time")]
-fn bytes_of_u64(number: u64) -> Vec<u8> {
+/// A counter's bits, or the key of a queue, which sorts by time.
+#[expect(clippy::big_endian_bytes, reason = "the format of both")]
+fn bytes_of(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 

@@ -149,15 +149,9 @@ impl Search {
             "editbin" => return Ok(Self::nearest_bytes(pattern)),
             _ => {}
         }
-        let (name, several) = mode
-            .strip_suffix('*')
-            .map_or((mode, false), |name| (name, true));
-        let (name, words) = name
-            .strip_suffix("word")
-            .map_or((name, false), |name| (name, true));
-        let (name, case) = name
-            .strip_suffix("case")
-            .map_or((name, false), |name| (name, true));
+        let (name, several) = cut(mode, "*");
+        let (name, words) = cut(name, "word");
+        let (name, case) = cut(name, "case");
         let place = match name {
             "contain" | "contains" => Place::Anywhere,
             "begin" | "begins" => Place::Start,
@@ -212,6 +206,12 @@ impl Search {
             }),
         }
     }
+}
+
+/// The name without this end, and whether it had it.
+fn cut<'n>(name: &'n str, end: &str) -> (&'n str, bool) {
+    let rest = name.strip_suffix(end);
+    rest.map_or((name, false), |name| (name, true))
 }
 
 /// The regular expression of one text; `unicode`: all texts are UTF-8.

@@ -20,6 +20,14 @@ fn keys(db: &ModelDb, search: &Search, limit: usize) -> Vec<String> {
     keys
 }
 
+fn value(db: &ModelDb, key: &[u8]) -> Vec<u8> {
+    db.get(key).unwrap().unwrap()
+}
+
+fn named(mode: &str, pattern: &str) -> Search {
+    Search::named(mode, pattern.as_bytes()).unwrap()
+}
+
 fn filled(names: &[&str]) -> ModelDb {
     let db = ModelDb::new();
     for name in names {
@@ -37,11 +45,7 @@ fn put_new_replace_and_swap_differ_by_presence() {
     assert!(!db.put_new(b"k", b"2").unwrap());
     assert_eq!(db.swap(b"k", b"3").unwrap(), Some(b"1".to_vec()));
     assert!(db.replace(b"k", b"").unwrap());
-    assert_eq!(
-        db.get(b"k").unwrap(),
-        Some(Vec::new()),
-        "an empty value is a value"
-    );
+    assert_eq!(value(&db, b"k"), b"", "an empty value is a value");
     assert_eq!(db.take(b"k").unwrap(), Some(Vec::new()));
     assert!(!db.remove(b"k").unwrap());
 }
@@ -51,15 +55,11 @@ fn append_delimits_only_after_a_present_record() {
     let db = ModelDb::new();
     db.append_many(&[(b"k", b"a"), (b"k", b"b"), (b"", b"c")], b"::")
         .unwrap();
-    assert_eq!(db.get(b"k").unwrap().unwrap(), b"a::b");
-    assert_eq!(db.get(b"").unwrap().unwrap(), b"c");
+    assert_eq!(value(&db, b"k"), b"a::b");
+    assert_eq!(value(&db, b""), b"c");
     db.put(b"k", b"").unwrap();
     db.append(b"k", b"x", b"::").unwrap();
-    assert_eq!(
-        db.get(b"k").unwrap().unwrap(),
-        b"::x",
-        "an empty record is present"
-    );
+    assert_eq!(value(&db, b"k"), b"::x", "an empty record is present");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_counter_is_eight_bytes_big_endian() {
     let db = ModelDb::new();
     assert_eq!(db.counter(b"n").unwrap(), None);
     assert_eq!(db.increment(b"n", 2, 256).unwrap(), 258);
-    assert_eq!(db.get(b"n").unwrap().unwrap(), [0, 0, 0, 0, 0, 0, 1, 2]);
+    assert_eq!(value(&db, b"n"), [0, 0, 0, 0, 0, 0, 1, 2]);
     assert_eq!(db.increment(b"n", -300, 0).unwrap(), -42);
     assert_eq!(db.increment(b"n", i64::MIN, 5).unwrap(), -42);
     assert_eq!(db.increment(b"other", i64::MIN, 5).unwrap(), 5);
@@ -79,10 +79,7 @@ fn a_counter_is_eight_bytes_big_endian() {
         db.increment_float(b"f", 0.5, 1.0).unwrap().to_bits(),
         1.5f64.to_bits()
     );
-    assert_eq!(
-        db.get(b"f").unwrap().unwrap(),
-        [0x3f, 0xf8, 0, 0, 0, 0, 0, 0]
-    );
+    assert_eq!(value(&db, b"f"), [0x3f, 0xf8, 0, 0, 0, 0, 0, 0]);
     assert_eq!(db.counter_float(b"f").unwrap(), Some(1.5));
 }
 
@@ -101,7 +98,7 @@ fn what_is_no_counter_and_what_overflows_is_refused_and_left() {
         db.increment_float(b"text", 1.0, 0.0).unwrap_err().kind(),
         Kind::Invalid
     );
-    assert_eq!(db.get(b"text").unwrap().unwrap(), b"seven");
+    assert_eq!(value(&db, b"text"), b"seven");
     db.increment(b"n", i64::MAX, 0).unwrap();
     let error = db.increment(b"n", 1, 0).unwrap_err();
     assert!(
@@ -123,19 +120,14 @@ fn compare_exchange_tells_what_it_compared() {
     let one = Some(b"1".to_vec());
     assert_eq!(exchange(Expected::Any, Desired::Put(b"0")), (false, None));
     assert_eq!(exchange(Expected::Absent, Desired::Put(b"1")), (true, None));
-    assert_eq!(
-        exchange(Expected::Absent, Desired::Put(b"2")),
-        (false, one.clone())
-    );
-    assert_eq!(
-        exchange(Expected::Value(b""), Desired::Remove),
-        (false, one.clone())
-    );
-    assert_eq!(exchange(Expected::Any, Desired::Keep), (true, one.clone()));
-    assert_eq!(
-        exchange(Expected::Value(b"1"), Desired::Remove),
-        (true, one)
-    );
+    for (expected, desired, done) in [
+        (Expected::Absent, Desired::Put(b"2"), false),
+        (Expected::Value(b""), Desired::Remove, false),
+        (Expected::Any, Desired::Keep, true),
+        (Expected::Value(b"1"), Desired::Remove, true),
+    ] {
+        assert_eq!(exchange(expected, desired), (done, one.clone()));
+    }
     assert_eq!(exchange(Expected::Absent, Desired::Keep), (true, None));
 }
 
@@ -155,9 +147,9 @@ fn compare_exchange_many_writes_all_or_nothing() {
         (b"b", Desired::Remove),
     ];
     assert!(!db.compare_exchange_many(unmet, desired).unwrap());
-    assert_eq!(db.get(b"a").unwrap().unwrap(), b"v");
+    assert_eq!(value(&db, b"a"), b"v");
     assert!(db.compare_exchange_many(met, desired).unwrap());
-    assert_eq!(db.get(b"a").unwrap().unwrap(), b"2");
+    assert_eq!(value(&db, b"a"), b"2");
     assert!(!db.contains(b"b").unwrap());
 }
 
@@ -180,7 +172,7 @@ fn rekey_moves_copies_and_stops_at_a_present_record() {
         "onto itself it stays"
     );
     assert_eq!(db.rekey(b"b", b"b", false, false).unwrap(), Rekeyed::Exists);
-    assert_eq!(db.get(b"b").unwrap().unwrap(), b"v");
+    assert_eq!(value(&db, b"b"), b"v");
 }
 
 #[test]
@@ -218,15 +210,12 @@ fn each_record_is_popped_by_one_of_many() {
     for n in 0..400u32 {
         db.put(&n.to_le_bytes(), b"").unwrap();
     }
-    let popped: usize = std::thread::scope(|scope| {
+    let popped = std::thread::scope(|scope| {
         let pop = || std::iter::from_fn(|| db.pop_first().unwrap()).count();
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(pop)).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
+        let threads = [(); 4].map(|()| scope.spawn(pop));
+        threads.map(|thread| thread.join().unwrap())
     });
-    assert_eq!(popped, 400);
+    assert_eq!(popped.iter().sum::<usize>(), 400);
 }
 
 #[test]
@@ -248,7 +237,7 @@ fn forms_for_many_count_what_was_there() {
     );
     db.put_all(&[(b"c", b"1"), (b"c", b"2"), (b"d", b"")])
         .unwrap();
-    assert_eq!(db.get(b"c").unwrap().unwrap(), b"2");
+    assert_eq!(value(&db, b"c"), b"2");
     assert_eq!(db.remove_many(&[b"a", b"a", b"none"]).unwrap(), 1);
     assert_eq!(db.remove_all(&[b"b", b"c", b"c", b"none"]).unwrap(), 2);
     assert_eq!(db.count(), 1);
@@ -274,8 +263,7 @@ fn verbs_that_read_work_on_a_reader_behind_dyn() {
 #[test]
 fn texts_are_found_at_their_place() {
     let db = filled(&["abc", "bcd", "cab", "c.b", ""]);
-    let find =
-        |mode: &str, pattern: &str| keys(&db, &Search::named(mode, pattern.as_bytes()).unwrap(), 0);
+    let find = |mode, pattern| keys(&db, &named(mode, pattern), 0);
     assert_eq!(find("contain", "ab"), ["abc", "cab"]);
     assert_eq!(find("begin", "c"), ["c.b", "cab"]);
     assert_eq!(find("end", "b"), ["c.b", "cab"]);
@@ -289,14 +277,8 @@ fn texts_are_found_at_their_place() {
     assert_eq!(find("begin*", "a\nb"), ["abc", "bcd"]);
     assert_eq!(find("contain", "").len(), 5, "the empty text is everywhere");
     assert_eq!(find("equal", ""), [""]);
-    assert!(
-        keys(
-            &db,
-            &Search::text(&[], Place::Anywhere, false, false).unwrap(),
-            0
-        )
-        .is_empty()
-    );
+    let none = Search::text(&[], Place::Anywhere, false, false).unwrap();
+    assert!(keys(&db, &none, 0).is_empty());
 }
 
 #[test]
@@ -308,9 +290,7 @@ fn case_and_words_are_those_of_the_text() {
         "red_1",
         "\u{c9}t\u{e9} red",
     ]);
-    let find = |mode: &str, pattern: &str| {
-        keys(&db, &Search::named(mode, pattern.as_bytes()).unwrap(), 0).len()
-    };
+    let find = |mode, pattern| keys(&db, &named(mode, pattern), 0).len();
     assert_eq!(find("containcase", "red"), 5);
     assert_eq!(find("containword", "red"), 1);
     assert_eq!(find("containcaseword", "red"), 3);
@@ -435,7 +415,7 @@ fn a_search_ends_with_the_last_record_wanted() {
         }
     }
     let db = Counting(filled(&["a", "b", "b2", "c", "d"]), 0.into());
-    let search = Search::named("begin", b"b").unwrap();
+    let search = named("begin", "b");
     let mut shown = 0;
     let mut visit = |_: &[u8], _: &[u8]| {
         shown += 1;
