@@ -3,15 +3,13 @@
 //! All get the same keys and 8-byte values, the same capacity in records, and the hash that azekura uses. A rival that
 //! does its work later is given time to: the trace is one thread's, and what is pending is run every 256 puts.
 
-#[cfg(any(feature = "moka", feature = "quick_cache"))]
 use azekura::error::Result;
+use azekura_bench::cache::{CachePlan, cache_over, run};
 #[cfg(any(feature = "moka", feature = "quick_cache"))]
 use azekura_bench::cache::{Cached, VALUE};
+use azekura_bench::report::Output;
 #[cfg(any(feature = "moka", feature = "quick_cache"))]
 use rapidhash::fast::RandomState;
-
-use azekura_bench::cache::{CachePlan, cache_over, run};
-use azekura_bench::report::Output;
 
 #[cfg(any(feature = "moka", feature = "quick_cache"))]
 type Bytes = Box<[u8]>;
@@ -57,7 +55,7 @@ impl Cached for Quick {
 }
 
 /// Runs the trace over azekura's cache, the exact LRU and all rivals.
-pub(crate) fn cache(plan: &CachePlan) -> azekura::error::Result<()> {
+pub(crate) fn cache(plan: &CachePlan) -> Result<()> {
     let keys = plan.keys()?;
     let mut output = Output::new(plan.json);
     cache_over(plan, &keys, &mut output)?;

@@ -13,20 +13,14 @@ const COMMIT: [&str; 4] = ["describe", "--always", "--dirty", "--abbrev=12"];
 /// The heading of a recorded result, one `name: value` a line. `folder` is where stores are made.
 pub(crate) fn describe(folder: &Path) -> Vec<(&'static str, String)> {
     let read = |path: &str| read_to_string(path).unwrap_or_default();
+    let or_unknown = |text: &str| match text.trim() {
+        "" => "unknown".to_owned(),
+        text => text.to_owned(),
+    };
     let field = |text: &str, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
-        let value = line
-            .and_then(|line| line.split_once(':'))
-            .map(|(_, value)| value.trim());
-        value.unwrap_or("unknown").to_owned()
-    };
-    let or_unknown = |text: &str| {
-        let text = text.trim();
-        if text.is_empty() {
-            "unknown".to_owned()
-        } else {
-            text.to_owned()
-        }
+        let value = line.and_then(|line| line.split_once(':'));
+        or_unknown(value.map_or("", |(_, value)| value))
     };
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     vec![

@@ -114,14 +114,9 @@ impl Pairing {
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let command: Vec<String> = std::env::args().skip(1).collect();
         let mut heading = machine::describe(&folder);
-        heading.push((
-            "versions",
-            format!("{}; {}", against.row().version, rival.row().version),
-        ));
-        heading.push((
-            "command",
-            format!("azekura-bench-compare {}", command.join(" ")),
-        ));
+        let versions = format!("{}; {}", against.row().version, rival.row().version);
+        let command = format!("azekura-bench-compare {}", command.join(" "));
+        heading.extend([("versions", versions), ("command", command)]);
         let mut done = Vec::new();
         for (mut workload, plan) in workloads {
             for index in 0..self.pairs {
@@ -175,12 +170,9 @@ fn run(compare: Compare) -> Result<()> {
                     Plan { count, ..row.plan },
                 )
             });
-            table.pairing.compare(
-                table.rival,
-                table.against.unwrap_or(ours),
-                scaled.collect(),
-                table.json,
-            )
+            let (rival, against) = (table.rival, table.against.unwrap_or(ours));
+            let pairing = table.pairing;
+            pairing.compare(rival, against, scaled.collect(), table.json)
         }
     }
 }

@@ -23,26 +23,19 @@ pub(crate) fn run(
     index: u64,
 ) -> Result<Pair> {
     let sides = [rival, against];
-    let mut runs =
-        in_turn(index, sides.len(), |side| child(sides[side], plan, folder))?.into_iter();
-    let mut next = || runs.next().unwrap_or_default();
-    let (theirs, ours) = (next(), next());
+    let mut runs = in_turn(index, 2, |side| child(sides[side], plan, folder))?;
+    let ours = runs.pop().unwrap_or_default();
+    let theirs = runs.pop().unwrap_or_default();
     let pair = Pair { ours, theirs };
     for (ours, theirs) in pair.ours.iter().zip(&pair.theirs) {
         let counted =
             ours.op != "remove" || (rival.row().counts_removals && against.row().counts_removals);
         if ours.digest != theirs.digest || (counted && ours.hits != theirs.hits) {
             let show = |phase: &Phase| format!("{:?} {:?}", phase.hits, phase.digest);
-            let what = format!(
-                "{} and {} read different things",
-                ours.engine, theirs.engine
-            );
-            return Err(Error::new(Kind::Corrupted, what).detail(format!(
-                "{}: {} against {}",
-                ours.op,
-                show(ours),
-                show(theirs)
-            )));
+            let (one, other) = (&ours.engine, &theirs.engine);
+            let what = format!("{one} and {other} read different things");
+            let detail = format!("{}: {} against {}", ours.op, show(ours), show(theirs));
+            return Err(Error::new(Kind::Corrupted, what).detail(detail));
         }
     }
     Ok(pair)

@@ -33,71 +33,44 @@ use azekura_bench::words::word;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::machine;
-
-/// A store of large values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Rival {
-    /// azekura's object store
-    Azekura,
-    /// No store: a written file past the page cache, written in order and read at random
-    Device,
-    /// A file for each object, in three levels of folders
-    Files,
-    /// `CannyLS`, its storage called directly
-    #[cfg(feature = "cannyls")]
-    Cannyls,
-    /// `CannyLS`, through the thread of its device
-    #[cfg(feature = "cannyls")]
-    CannylsDevice,
-    /// `RocksDB` with its defaults
-    #[cfg(feature = "rocksdb")]
-    Rocksdb,
-    /// `RocksDB`, set up for large values in its tables
-    #[cfg(feature = "rocksdb")]
-    RocksdbTuned,
-    /// `RocksDB` with values in files of their own
-    #[cfg(feature = "rocksdb")]
-    RocksdbBlob,
-    /// fjall with values in files of their own
-    #[cfg(feature = "fjall")]
-    Fjall,
-    /// `SQLite`, a row for each object
-    #[cfg(feature = "sqlite")]
-    Sqlite,
-    /// LMDB
-    #[cfg(feature = "lmdb")]
-    Lmdb,
-}
+use crate::rivals::stores;
 
 const BUFFERED: &[Class] = &[Class::Buffered, Class::Power];
 const CACHED: &[Class] = &[Class::Process, Class::Power];
 const ALL: &[Class] = &[Class::Buffered, Class::Process, Class::Power];
 
-impl Rival {
-    /// How it is opened, and the classes it has.
-    fn row(self) -> (Open, &'static [Class]) {
-        match self {
-            Self::Azekura => (Engine::Azekura.open(), ALL),
-            Self::Device => (Engine::Device.open(), ALL),
-            Self::Files => (Engine::Files.open(), CACHED),
-            #[cfg(feature = "cannyls")]
-            Self::Cannyls => (cannyls::open, BUFFERED),
-            #[cfg(feature = "cannyls")]
-            Self::CannylsDevice => (cannyls::open_device, BUFFERED),
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => (rocksdb::open, CACHED),
-            #[cfg(feature = "rocksdb")]
-            Self::RocksdbTuned => (rocksdb::open_tuned, CACHED),
-            #[cfg(feature = "rocksdb")]
-            Self::RocksdbBlob => (rocksdb::open_blob, CACHED),
-            #[cfg(feature = "fjall")]
-            Self::Fjall => (fjall::open, CACHED),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite => (sqlite::open, CACHED),
-            #[cfg(feature = "lmdb")]
-            Self::Lmdb => (lmdb::open, CACHED),
-        }
-    }
+// How a store of large values is opened, and the classes it has.
+stores! { (Open, &'static [Class]):
+    /// azekura's object store
+    Azekura => (Engine::Azekura.open(), ALL);
+    /// No store: a written file past the page cache, written in order and read at random
+    Device => (Engine::Device.open(), ALL);
+    /// A file for each object, in three levels of folders
+    Files => (Engine::Files.open(), CACHED);
+    /// `CannyLS`, its storage called directly
+    #[cfg(feature = "cannyls")]
+    Cannyls => (cannyls::open, BUFFERED);
+    /// `CannyLS`, through the thread of its device
+    #[cfg(feature = "cannyls")]
+    CannylsDevice => (cannyls::open_device, BUFFERED);
+    /// `RocksDB` with its defaults
+    #[cfg(feature = "rocksdb")]
+    Rocksdb => (rocksdb::open, CACHED);
+    /// `RocksDB`, set up for large values in its tables
+    #[cfg(feature = "rocksdb")]
+    RocksdbTuned => (rocksdb::open_tuned, CACHED);
+    /// `RocksDB` with values in files of their own
+    #[cfg(feature = "rocksdb")]
+    RocksdbBlob => (rocksdb::open_blob, CACHED);
+    /// fjall with values in files of their own
+    #[cfg(feature = "fjall")]
+    Fjall => (fjall::open, CACHED);
+    /// `SQLite`, a row for each object
+    #[cfg(feature = "sqlite")]
+    Sqlite => (sqlite::open, CACHED);
+    /// LMDB
+    #[cfg(feature = "lmdb")]
+    Lmdb => (lmdb::open, CACHED);
 }
 
 /// The flags and subcommands of `object`.

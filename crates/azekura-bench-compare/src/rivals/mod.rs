@@ -31,126 +31,99 @@ use maps::InMemory;
 #[cfg(feature = "tkrzw")]
 use tkrzw::{Tkrzw, class};
 
-/// A store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rival {
+/// A kind of stores: what each is, its word, and its properties. The one place that distinguishes them.
+macro_rules! stores {
+    ($row:ty: $(
+        $(#[doc = $what:tt])* $(#[cfg($where:meta)])? $store:ident => $made:expr;
+    )*) => {
+        /// A store.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        pub(crate) enum Rival {
+            $($(#[doc = $what])* $(#[cfg($where)])? $store,)*
+        }
+
+        impl Rival {
+            /// Its properties.
+            pub(crate) fn row(self) -> $row {
+                match self {
+                    $($(#[cfg($where)])? Self::$store => $made,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use stores;
+
+stores! { Row:
     /// azekura's hash file
-    Azekura,
+    Azekura => Row::of::<Hash>(locked("azekura"));
     /// azekura's leanest hash in memory
-    AzekuraTiny,
+    AzekuraTiny => Row::of::<Tiny>(locked("azekura"));
     /// azekura's ordered store in memory
-    AzekuraBaby,
+    AzekuraBaby => Row::of::<Baby>(locked("azekura"));
     /// azekura's cache, with room for every record
-    AzekuraCache,
+    AzekuraCache => Row::of::<Cache>(locked("azekura"));
     /// azekura's hash in memory over the standard library's
-    AzekuraStdHash,
+    AzekuraStdHash => Row::of::<StdHash>(locked("azekura"));
     /// azekura's tree in memory over the standard library's
-    AzekuraStdTree,
+    AzekuraStdTree => Row::of::<StdTree>(locked("azekura"));
     /// Tkrzw's file hash database
     #[cfg(feature = "tkrzw")]
-    TkrzwHash,
+    TkrzwHash => Row::tkrzw::<{ class::HASH }>(Rival::Azekura, Suite::Asked);
     /// Tkrzw's lean hash database in memory
     #[cfg(feature = "tkrzw")]
-    TkrzwTiny,
+    TkrzwTiny => Row::tkrzw::<{ class::TINY }>(Rival::AzekuraTiny, Suite::Tiny);
     /// Tkrzw's ordered database in memory
     #[cfg(feature = "tkrzw")]
-    TkrzwBaby,
+    TkrzwBaby => Row::tkrzw::<{ class::BABY }>(Rival::AzekuraBaby, Suite::Baby);
     /// Tkrzw's cache, with room for every record
     #[cfg(feature = "tkrzw")]
-    TkrzwCache,
+    TkrzwCache => Row::tkrzw::<{ class::CACHE }>(Rival::AzekuraCache, Suite::Cache);
     /// Tkrzw's database over the hash map of C++
     #[cfg(feature = "tkrzw")]
-    TkrzwStdHash,
+    TkrzwStdHash => Row::tkrzw::<{ class::STD_HASH }>(Rival::AzekuraStdHash, Suite::Std);
     /// Tkrzw's database over the ordered map of C++
     #[cfg(feature = "tkrzw")]
-    TkrzwStdTree,
+    TkrzwStdTree => Row::tkrzw::<{ class::STD_TREE }>(Rival::AzekuraStdTree, Suite::Std);
     /// `RocksDB`
     #[cfg(feature = "rocksdb")]
-    Rocksdb,
+    Rocksdb => Row {
+        counts_removals: false,
+        ..Row::of::<rocksdb::RocksDb>(format!("rocksdb {}", env!("ROCKSDB_VERSION")))
+    };
     /// LMDB
     #[cfg(feature = "lmdb")]
-    Lmdb,
+    Lmdb => Row::of::<lmdb::Lmdb>(lmdb::version());
     /// redb
     #[cfg(feature = "redb")]
-    Redb,
+    Redb => Row::of::<redb::Redb>(locked("redb"));
     /// fjall
     #[cfg(feature = "fjall")]
-    Fjall,
+    Fjall => Row {
+        counts_removals: false,
+        ..Row::of::<fjall::Fjall>(locked("fjall"))
+    };
     /// `DashMap`, in memory
     #[cfg(feature = "dashmap")]
-    Dashmap,
+    Dashmap => Row::map::<maps::Dash>(locked("dashmap"));
     /// papaya, in memory
     #[cfg(feature = "papaya")]
-    Papaya,
+    Papaya => Row::map::<maps::Papaya>(locked("papaya"));
     /// scc, in memory
     #[cfg(feature = "scc")]
-    Scc,
+    Scc => Row::map::<maps::Scc>(locked("scc"));
     /// The standard library's hash map behind a lock, in memory
-    Std,
+    Std => Row {
+        counterpart: (Rival::AzekuraStdHash, Suite::Std),
+        ..Row::map::<maps::Std>(word(&Rival::Std))
+    };
     /// The standard library's ordered map behind a lock, in memory
-    StdBtree,
+    StdBtree => Row {
+        counterpart: (Rival::AzekuraStdTree, Suite::Std),
+        ..Row::map::<maps::StdBtree>(word(&Rival::StdBtree))
+    };
     /// Nothing: the cost of the harness
-    None,
-}
-
-impl Rival {
-    /// Its properties. The one place that distinguishes rivals.
-    pub(crate) fn row(self) -> Row {
-        let ours = || locked("azekura");
-        match self {
-            Self::Azekura => Row::of::<Hash>(ours()),
-            Self::AzekuraTiny => Row::of::<Tiny>(ours()),
-            Self::AzekuraBaby => Row::of::<Baby>(ours()),
-            Self::AzekuraCache => Row::of::<Cache>(ours()),
-            Self::AzekuraStdHash => Row::of::<StdHash>(ours()),
-            Self::AzekuraStdTree => Row::of::<StdTree>(ours()),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash => Row::tkrzw::<{ class::HASH }>(Self::Azekura, Suite::Asked),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwTiny => Row::tkrzw::<{ class::TINY }>(Self::AzekuraTiny, Suite::Tiny),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwBaby => Row::tkrzw::<{ class::BABY }>(Self::AzekuraBaby, Suite::Baby),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwCache => Row::tkrzw::<{ class::CACHE }>(Self::AzekuraCache, Suite::Cache),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdHash => {
-                Row::tkrzw::<{ class::STD_HASH }>(Self::AzekuraStdHash, Suite::Std)
-            }
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdTree => {
-                Row::tkrzw::<{ class::STD_TREE }>(Self::AzekuraStdTree, Suite::Std)
-            }
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => Row {
-                counts_removals: false,
-                ..Row::of::<rocksdb::RocksDb>(format!("rocksdb {}", env!("ROCKSDB_VERSION")))
-            },
-            #[cfg(feature = "lmdb")]
-            Self::Lmdb => Row::of::<lmdb::Lmdb>(lmdb::version()),
-            #[cfg(feature = "redb")]
-            Self::Redb => Row::of::<redb::Redb>(locked("redb")),
-            #[cfg(feature = "fjall")]
-            Self::Fjall => Row {
-                counts_removals: false,
-                ..Row::of::<fjall::Fjall>(locked("fjall"))
-            },
-            #[cfg(feature = "dashmap")]
-            Self::Dashmap => Row::map::<maps::Dash>(locked("dashmap")),
-            #[cfg(feature = "papaya")]
-            Self::Papaya => Row::map::<maps::Papaya>(locked("papaya")),
-            #[cfg(feature = "scc")]
-            Self::Scc => Row::map::<maps::Scc>(locked("scc")),
-            Self::Std => Row {
-                counterpart: (Self::AzekuraStdHash, Suite::Std),
-                ..Row::map::<maps::Std>(word(&self))
-            },
-            Self::StdBtree => Row {
-                counterpart: (Self::AzekuraStdTree, Suite::Std),
-                ..Row::map::<maps::StdBtree>(word(&self))
-            },
-            Self::None => Row::of::<Nothing>(word(&self)),
-        }
-    }
+    None => Row::of::<Nothing>(word(&Rival::None));
 }
 
 /// Runs the phases of a plan over one target.
