@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
 use crate::generate::{Choice, Key, Keys, Source, Values, fold};
-use crate::measure::{Device, Latency, Memory, Percentiles};
+use crate::measure::{Device, Latency, Memory};
 use crate::phase::{Details, Phase, Record};
 use crate::plan::{Op, Plan};
 use crate::report;
@@ -80,8 +80,8 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
         if let Some(us) = &phase.latency_us {
             // A batch is as many calls of an engine without batches.
             let median = Duration::from_secs_f64(us.p50 / 1e6 / plan.batch as f64);
-            details.latency_none_us = latency_none(plan, op, Duration::ZERO)?;
-            details.latency_wait_us = latency_none(plan, op, median)?;
+            details.latency_none_us = nothing(plan, op, Duration::ZERO)?.latency_us;
+            details.latency_wait_us = nothing(plan, op, median)?.latency_us;
         }
         if !plan.json {
             details.harness_ns = Some(harness_ns(plan, op)?);
@@ -93,27 +93,20 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
 }
 
 /// Nanoseconds of one operation of the phase `op` when the engine does nothing.
-pub fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
-    let count = plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1);
+fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
     let plan = Plan {
-        count,
+        count: plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1),
         latency: false,
         ..plan.clone()
     };
-    let phase = run(
-        &Nothing::default(),
-        &plan,
-        op,
-        &source(&plan),
-        &Values::new(plan.value_size),
-    )?;
+    let phase = nothing(&plan, op, Duration::ZERO)?;
     Ok(phase.cpu_seconds * 1e9 / phase.count as f64)
 }
 
-/// Latency of the calls of the phase `op`, as many of them, when the engine only waits.
-fn latency_none(plan: &Plan, op: Op, wait: Duration) -> Result<Option<Percentiles>> {
+/// The phase `op`, as many calls, when the engine only waits.
+fn nothing(plan: &Plan, op: Op, wait: Duration) -> Result<Phase> {
     let values = Values::new(plan.value_size);
-    run(&Nothing { wait }, plan, op, &source(plan), &values).map(|phase| phase.latency_us)
+    run(&Nothing { wait }, plan, op, &source(plan), &values)
 }
 
 fn source(plan: &Plan) -> Source {
@@ -199,10 +192,6 @@ fn run<T: Target>(
     if let Some(key) = tally.wrong {
         return Err(Error::new(Kind::Corrupted, "a value read is not the one written").key(&key));
     }
-    Ok(phase::<T>(plan, op, &tally, ran.seconds, ran.cpu))
-}
-
-fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, seconds: f64, cpu: f64) -> Phase {
     let operations = plan.operations();
     let written = if op == Op::Set {
         operations * plan.value_size as u64
@@ -210,23 +199,23 @@ fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, seconds: f64, cpu: f64) 
         0
     };
     let bytes = operations * 8 + written + tally.value_bytes;
-    Phase {
+    Ok(Phase {
         engine: T::NAME.to_owned(),
         op: word(&op),
         threads: plan.threads,
         count: operations,
         key_size: Some(8),
         value_size: Some(plan.value_size as u64),
-        seconds,
-        ops_per_second: operations as f64 / seconds,
-        bytes_per_second: Some(bytes as f64 / seconds),
-        cpu_seconds: cpu,
+        seconds: ran.seconds,
+        ops_per_second: operations as f64 / ran.seconds,
+        bytes_per_second: Some(bytes as f64 / ran.seconds),
+        cpu_seconds: ran.cpu,
         latency_us: tally.latency.percentiles(),
         hits: (op != Op::Set).then_some(tally.hits),
         durability: T::PERSISTENT.then_some(plan.durability.into()),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
         ..Phase::default()
-    }
+    })
 }
 
 /// Chooses which gets look for a key that is not there.
@@ -331,12 +320,10 @@ impl<T: Target> Worker<'_, T> {
             self.keys.draw(CHUNK, &mut numbers);
             self.misses.write(&mut keys, &numbers);
             for ((key, &number), hit) in keys.iter().zip(&numbers).zip(&mut hits) {
-                if TIMED {
-                    let start = Instant::now();
-                    *hit = step(&mut self.tally, number, key.bytes())?;
+                let start = TIMED.then(Instant::now);
+                *hit = step(&mut self.tally, number, key.bytes())?;
+                if let Some(start) = start {
                     self.tally.latency.record(start.elapsed());
-                } else {
-                    *hit = step(&mut self.tally, number, key.bytes())?;
                 }
             }
             for (key, _) in keys[..numbers.len()]

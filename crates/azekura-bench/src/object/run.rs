@@ -108,17 +108,10 @@ impl SuitePlan {
 
     /// Steps of a store at a size: the puts always, a load cold and warm.
     pub(super) fn steps(&self) -> u64 {
-        let loads = if self.warm { 1 } else { 2 };
-        let asked = |op: Op| match op {
-            Op::Put => 1,
-            _ if !self.tables.contains(&op) => 0,
-            Op::Load => loads,
-            _ => 1,
-        };
-        [Op::Put, Op::Update, Op::Get, Op::Delete, Op::Load]
-            .into_iter()
-            .map(asked)
-            .sum()
+        let others = [Op::Update, Op::Get, Op::Delete].iter();
+        let others = others.filter(|op| self.tables.contains(op)).count() as u64;
+        let loads = u64::from(self.tables.contains(&Op::Load));
+        1 + others + if self.warm { loads } else { 2 * loads }
     }
 
     pub(super) fn step(&self, path: &Path, class: Class, value_size: u64) -> ObjectPlan {
@@ -131,7 +124,6 @@ impl SuitePlan {
             value_size,
             how: self.how,
             durability: class,
-            cold: !self.warm,
             json: true,
             ..read_flags("").expect("every flag has a default")
         }

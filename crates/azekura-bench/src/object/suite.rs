@@ -13,7 +13,6 @@
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 use std::time::Instant;
 
 use azekura::error::{Result, size};
@@ -138,7 +137,7 @@ fn compare(
     }
 }
 
-/// The steps of one store in one round, in a folder of its own.
+/// The steps of one store in one round, in a folder of its own and in the order of the published benchmark.
 fn one(
     plan: &SuitePlan,
     start: Start<'_>,
@@ -148,59 +147,40 @@ fn one(
 ) -> Result<Vec<Phase>> {
     let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
     let place = Unfinished::folder(&folder.join(fresh_name("objects")))?;
-    let begin = |op| shown.begin(candidate, value_size, op);
     let path = place.path().join("store");
-    steps(plan, start, &begin, &path, candidate, value_size)
-}
-
-/// The steps of one store, in the order of the published benchmark.
-fn steps(
-    plan: &SuitePlan,
-    start: Start<'_>,
-    begin: &dyn Fn(Op),
-    path: &Path,
-    candidate: &Candidate,
-    value_size: u64,
-) -> Result<Vec<Phase>> {
-    let step = plan.step(path, candidate.class, value_size);
-    let run = |op: Op| {
+    let step = plan.step(&path, candidate.class, value_size);
+    let run = |op: Op, cold: bool| {
         if op != Op::Put && !plan.tables.contains(&op) {
             return Ok(Vec::new());
         }
+        let ops = vec![op];
         let step = ObjectPlan {
-            ops: vec![op],
+            ops,
+            cold,
             ..step.clone()
         };
-        begin(op);
+        shown.begin(candidate, value_size, op);
         start(&candidate.store, &step)
     };
     let mut found = Vec::new();
     for op in [Op::Put, Op::Update, Op::Get] {
-        found.extend(run(op)?);
+        found.extend(run(op, !plan.warm)?);
     }
-    if plan.tables.contains(&Op::Load) {
-        let ways: &[bool] = if plan.warm { &[false] } else { &[true, false] };
-        for &cold in ways {
-            let load = ObjectPlan {
-                ops: vec![Op::Load],
-                cold,
-                ..step.clone()
-            };
-            begin(Op::Load);
-            let started = Instant::now();
-            let mut phases = start(&candidate.store, &load)?;
-            let took = started.elapsed().as_secs_f64();
-            for phase in &mut phases {
-                // Dropping the caches is no part of a start.
-                if let Details::Object(object) = &mut phase.details {
-                    let forget = object.forget_seconds.unwrap_or(0.0);
-                    object.process_seconds = Some((took - forget).max(0.0));
-                }
+    let ways: &[bool] = if plan.warm { &[false] } else { &[true, false] };
+    for &cold in ways {
+        let started = Instant::now();
+        let mut phases = run(Op::Load, cold)?;
+        let took = started.elapsed().as_secs_f64();
+        for phase in &mut phases {
+            // Dropping the caches is no part of a start.
+            if let Details::Object(object) = &mut phase.details {
+                let forget = object.forget_seconds.unwrap_or(0.0);
+                object.process_seconds = Some((took - forget).max(0.0));
             }
-            found.extend(phases);
         }
+        found.extend(phases);
     }
-    found.extend(run(Op::Delete)?);
+    found.extend(run(Op::Delete, !plan.warm)?);
     Ok(found)
 }
 

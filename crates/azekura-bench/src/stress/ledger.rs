@@ -139,6 +139,11 @@ pub(super) struct Begun {
     pub(super) version: u32,
 }
 
+/// The word at which a change of this version in this cell begins.
+fn place(cell: u64, version: u32) -> u64 {
+    CELLS + cell * CELL + u64::from(version % 2) * 4
+}
+
 impl Ledger {
     /// Makes the ledger of a new store.
     pub(super) fn create(path: &Path, population: Population) -> Result<()> {
@@ -264,7 +269,7 @@ impl Ledger {
 
     fn begin(&self, cell: u64, start: u64, base: impl FnOnce(u32) -> u32) -> Begun {
         let version = self.cell_at(cell).newest.version + 1;
-        let at = CELLS + cell * CELL + u64::from(version % 2) * 4;
+        let at = place(cell, version);
         self.store(at + 2, 0);
         self.store(at + 1, start);
         self.store(at, u64::from(version) << 32 | u64::from(base(version)));
@@ -311,7 +316,7 @@ impl Ledger {
         let moment = self.tick();
         for writer in 0..self.population.writers(key) {
             let cell = self.cell_at(first + writer);
-            let at = |version: u32| CELLS + (first + writer) * CELL + u64::from(version % 2) * 4;
+            let at = |version| place(first + writer, version);
             let found = match last {
                 Some((by, version, base)) => (by == writer).then_some((version, base)),
                 // Nothing is there: as if the first writer had removed it.
@@ -335,7 +340,7 @@ impl Ledger {
         for part in 0..PARTS {
             let newest = self.cell_at(part).newest;
             if newest.is_under_way() {
-                self.store(CELLS + part * CELL + u64::from(newest.version % 2) * 4, 0);
+                self.store(place(part, newest.version), 0);
             }
         }
         self.set_chore(0);

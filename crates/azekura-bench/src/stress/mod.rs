@@ -40,7 +40,7 @@ use crate::phase::named;
 use crate::report;
 use crate::target::Setup;
 use crate::unfinished::Unfinished;
-use crate::words::{between, word};
+use crate::words::{between, refused, word};
 use kill::{Order, Phase};
 use ledger::{Ledger, THREADS_MAX};
 use shape::{Fixed, Opening, Shape};
@@ -205,14 +205,11 @@ in_memory!(TinyDb, BabyDb, CacheDb, StdHashDb, StdTreeDb);
 impl Plan {
     fn run<S: Subject>(&self) -> Result<()> {
         if self.kill && !S::IN_FILE {
-            return Err(Error::new(
-                Kind::Invalid,
-                format!(
-                    "the engine {} keeps its records in memory: a kill leaves nothing to verify",
-                    word(&self.engine)
-                ),
-            )
-            .remedy("leave --kill out, or choose hash or object"));
+            let engine = word(&self.engine);
+            let what = format!(
+                "the engine {engine} keeps its records in memory: a kill leaves nothing to verify"
+            );
+            return refused(&what, "leave --kill out, or choose hash or object");
         }
         if let Some(order) = &self.child {
             return self.obey::<S>(order);
@@ -221,29 +218,24 @@ impl Plan {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             mix(now.map_or(0, |now| now.as_nanos() as u64)) >> 32
         });
-        let name = format!(
-            "azekura-stress-{}-{seed}-{}",
-            word(&self.engine),
-            std::process::id()
-        );
+        let (engine, process) = (word(&self.engine), std::process::id());
+        let name = format!("azekura-stress-{engine}-{seed}-{process}");
         let folder = self.path.clone().unwrap_or_else(std::env::temp_dir);
         std::fs::create_dir_all(&folder)
             .map_err(|e| Error::io("cannot make a folder", e).at(&folder))?;
         let folder = folder.join(name);
         let mut summary = Summary {
-            engine: word(&self.engine),
+            engine,
             seed,
             ..Summary::default()
         };
         let unfinished = Unfinished::folder(&folder)?;
-        match self.rounds::<S>(seed, &folder, &mut summary) {
-            Ok(()) => {}
-            // The store shows what happened.
-            Err(error) if error.kind() == Kind::Corrupted => {
+        if let Err(error) = self.rounds::<S>(seed, &folder, &mut summary) {
+            if error.kind() == Kind::Corrupted {
+                // The store shows what happened.
                 unfinished.keep();
-                return Err(error);
             }
-            Err(error) => return Err(error),
+            return Err(error);
         }
         unfinished
             .remove()
@@ -350,13 +342,8 @@ impl Plan {
 
     /// The part of a round that is one process's.
     fn obey<S: Subject>(&self, order: &Order) -> Result<()> {
-        let shape = Shape::draw(
-            order.seed,
-            order.store,
-            self.threads,
-            S::OBJECTS,
-            &self.fixed,
-        );
+        let (seed, store) = (order.seed, order.store);
+        let shape = Shape::draw(seed, store, self.threads, S::OBJECTS, &self.fixed);
         let opening = Opening::draw(order.seed, order.round, &self.fixed);
         let path = order.folder.join("ledger");
         let ledger = Ledger::open(&path, shape.population, Access::Write)?;

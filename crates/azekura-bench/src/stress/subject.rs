@@ -474,11 +474,9 @@ impl Subject for OfObjects {
                 for (id, fold) in first {
                     let again = snapshot.get(id)?.map(|value| crate::generate::fold(&value));
                     if again != Some(fold) {
-                        return Err(Error::new(
-                            Kind::Corrupted,
-                            "an object of a snapshot changed while the snapshot was held",
-                        )
-                        .key(id.to_string().as_bytes()));
+                        let what = "an object of a snapshot changed while the snapshot was held";
+                        let error = Error::new(Kind::Corrupted, what);
+                        return Err(error.key(id.to_string().as_bytes()));
                     }
                 }
                 Ok(())

@@ -165,28 +165,43 @@ impl Subject for Liar {
     }
 }
 
-/// Works on a store with `lie`, then verifies it; keys of `shape` by the seed.
-fn try_lie(lie: Lie, seed: u64) -> Result<()> {
-    let folder = tempfile::tempdir().unwrap();
-    let fixed = Fixed {
-        keys: Some(200),
+/// What the flags fix of a store of so many keys.
+fn fixed(keys: u64) -> Fixed {
+    Fixed {
+        keys: Some(keys),
         value_size: Some(60),
         ..Fixed::default()
-    };
-    let shape = Shape::draw(seed, 0, 3, false, &fixed);
+    }
+}
+
+/// Does `act` where `subject` and an empty ledger are.
+fn on_site(
+    subject: &Liar,
+    shape: &Shape,
+    opening: &Opening,
+    act: impl FnOnce(&Site<'_, Liar>) -> Result<()>,
+) -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     Ledger::create(&path, shape.population)?;
-    let ledger = Ledger::open(&path, shape.population, Access::Write)?;
-    let subject = Liar::new(lie);
-    let site = Site {
-        subject: &subject,
-        ledger: &ledger,
-        shape: &shape,
-        opening: &Opening::draw(seed, 0, &fixed),
+    act(&Site {
+        subject,
+        ledger: &Ledger::open(&path, shape.population, Access::Write)?,
+        shape,
+        opening,
         folder: folder.path(),
-    };
-    site.work(seed, Duration::from_millis(400))?;
-    site.verify()
+    })
+}
+
+/// Works on a store with `lie`, then verifies it; keys of `shape` by the seed.
+fn try_lie(lie: Lie, seed: u64) -> Result<()> {
+    let fixed = fixed(200);
+    let shape = Shape::draw(seed, 0, 3, false, &fixed);
+    let opening = Opening::draw(seed, 0, &fixed);
+    on_site(&Liar::new(lie), &shape, &opening, |site| {
+        site.work(seed, Duration::from_millis(400))?;
+        site.verify()
+    })
 }
 
 #[test]
@@ -208,12 +223,7 @@ fn a_right_engine_passes_and_every_lie_is_caught() {
 /// A store as a killed process leaves it: five keys put twice, a batch of the last two begun and not acknowledged. `left`: which
 /// version of each is there. `is_equal`: in the batch, the first key's value is the one it had before.
 fn killed(left: [Option<u32>; 5], is_equal: bool) -> Result<()> {
-    let folder = tempfile::tempdir().unwrap();
-    let fixed = Fixed {
-        keys: Some(20),
-        value_size: Some(60),
-        ..Fixed::default()
-    };
+    let fixed = fixed(20);
     let mut shape = Shape::draw(1, 0, 1, false, &fixed);
     // No two values of 24 bytes are equal, and all that are empty.
     shape.content.edge_one_in = 1;
@@ -225,58 +235,50 @@ fn killed(left: [Option<u32>; 5], is_equal: bool) -> Result<()> {
     {
         shape.content.seed += 1;
     }
-    let path = folder.path().join("ledger");
-    Ledger::create(&path, shape.population)?;
-    let ledger = Ledger::open(&path, shape.population, Access::Write)?;
     let subject = Liar::new(Lie::None);
-    for key in 0..5 {
-        for _ in 0..2 {
-            let begun = ledger.begin_key(key, 0, ledger.tick(), |version| version);
-            ledger.end(begun, ledger.tick());
+    on_site(&subject, &shape, &Opening::draw(1, 0, &fixed), |site| {
+        let ledger = site.ledger;
+        for key in 0..5 {
+            for _ in 0..2 {
+                let begun = ledger.begin_key(key, 0, ledger.tick(), |version| version);
+                ledger.end(begun, ledger.tick());
+            }
         }
-    }
-    let start = ledger.tick();
-    for key in 3..5 {
-        ledger.begin_key(key, 0, start, |version| version);
-    }
-    for (key, version) in (0..).zip(left) {
-        if let Some(version) = version {
-            subject.put(key, &shape.content.value(key, 0, version, version), 0)?;
+        let start = ledger.tick();
+        for key in 3..5 {
+            ledger.begin_key(key, 0, start, |version| version);
         }
-    }
-    let site = Site {
-        subject: &subject,
-        ledger: &ledger,
-        shape: &shape,
-        opening: &Opening::draw(1, 0, &fixed),
-        folder: folder.path(),
-    };
-    site.verify()?;
-    // What was found is the truth from here on.
-    site.verify()
+        for (key, version) in (0..).zip(left) {
+            if let Some(version) = version {
+                subject.put(key, &shape.content.value(key, 0, version, version), 0)?;
+            }
+        }
+        site.verify()?;
+        // What was found is the truth from here on.
+        site.verify()
+    })
 }
 
 #[test]
 fn what_a_kill_may_leave_passes_and_what_it_must_not_is_caught() {
     let old = Some(2);
-    for left in [[old, old, old, old, old], [old, old, old, Some(3), Some(3)]] {
+    for left in [[old; 5], [old, old, old, Some(3), Some(3)]] {
         killed(left, false).unwrap();
     }
     // An empty value was put in place of an empty one: this key does not state whether the batch happened.
     for last in [old, Some(3)] {
         killed([old, old, old, old, last], true).unwrap();
     }
+    let left = |key: usize, version| {
+        let mut left = [old; 5];
+        left[key] = version;
+        left
+    };
     for (left, what) in [
-        (
-            [old, Some(1), old, old, old],
-            "an acknowledged change came back",
-        ),
-        ([old, None, old, old, old], "an acknowledged record is gone"),
-        (
-            [old, old, Some(3), old, old],
-            "a change that was never begun",
-        ),
-        ([old, old, old, Some(3), old], "half a batch"),
+        (left(1, Some(1)), "an acknowledged change came back"),
+        (left(1, None), "an acknowledged record is gone"),
+        (left(2, Some(3)), "a change that was never begun"),
+        (left(3, Some(3)), "half a batch"),
     ] {
         let error = killed(left, false).expect_err(what);
         assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");

@@ -8,8 +8,8 @@
 //! processes and kills.
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result, quote};
@@ -18,7 +18,7 @@ use azekura::record::hash::Compression;
 use super::judge::{CHAIN_MAX, Content, Found, describe, judge};
 use super::ledger::{Begun, Cell, FIGURES_EACH, Known, Ledger, PARTS, Slot};
 use super::shape::{Opening, Shape};
-use super::subject::{Chore, Show, Subject, Wish, sound};
+use super::subject::{Chore, Subject, Wish, sound};
 use crate::generate::Choice;
 use crate::threads::start_in;
 
@@ -124,36 +124,23 @@ impl<S: Subject> Site<'_, S> {
     fn view_since(&self, thread: u64, chore: Chore, before: &[Known]) -> Result<()> {
         let mut seen = vec![false; before.len()];
         let scratch = self.folder.join("copy");
+        let what = format!("a {}", chore.word());
         let mut show = |key: u64, value: &[u8]| -> Result<()> {
             let Some(seen) = seen.get_mut(key as usize) else {
-                return Err(wrong(
-                    "a key was found that was never stored",
-                    key,
-                    "it",
-                    "none",
-                ));
+                let what = "a key was found that was never stored";
+                return Err(wrong(what, key, "it", "none"));
             };
             if std::mem::replace(seen, true) {
-                return Err(wrong(
-                    format!("a {} shows a record twice", chore.word()),
-                    key,
-                    "2",
-                    "1",
-                ));
+                let what = format!("{what} shows a record twice");
+                return Err(wrong(what, key, "2", "1"));
             }
-            self.judge(
-                &format!("a {}", chore.word()),
-                key,
-                &before[key as usize],
-                Some(value),
-            )
-            .map(|_| ())
+            let before = &before[key as usize];
+            self.judge(&what, key, before, Some(value)).map(drop)
         };
-        let show: Show<'_> = &mut show;
-        self.subject.view(chore, &scratch, show)?;
+        self.subject.view(chore, &scratch, &mut show)?;
         for (key, before) in (0..).zip(before) {
             if !seen[key as usize] {
-                self.judge(&format!("a {}", chore.word()), key, before, None)?;
+                self.judge(&what, key, before, None)?;
             }
         }
         self.ledger.count(thread, READS, before.len() as u64);
@@ -285,9 +272,7 @@ impl<S: Subject> Site<'_, S> {
         let note = |outcome: Result<()>| {
             if let Err(error) = outcome {
                 stopped.store(true, Ordering::Relaxed);
-                let mut failure = failure
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                 failure.get_or_insert(error);
             }
         };
@@ -305,9 +290,8 @@ impl<S: Subject> Site<'_, S> {
                 note(started.map(drop));
             }
         });
-        let failure = failure
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let failure = failure.into_inner();
+        let failure = failure.unwrap_or_else(PoisonError::into_inner);
         failure.map_or(Ok(()), Err)
     }
 
@@ -327,9 +311,8 @@ impl<S: Subject> Site<'_, S> {
         self.view(thread, Chore::Scan)?;
         if self.subject.count() != present {
             let (found, expected) = (self.subject.count(), present);
-            return Err(
-                Error::new(Kind::Corrupted, "records are counted wrongly").found(found, expected)
-            );
+            let error = Error::new(Kind::Corrupted, "records are counted wrongly");
+            return Err(error.found(found, expected));
         }
         for (key, (known, found)) in (0..).zip(all.iter().zip(&found)) {
             let is_calm = known.cells.len() == 1 && !known.cells[0].newest.is_under_way();
@@ -337,12 +320,11 @@ impl<S: Subject> Site<'_, S> {
             if is_calm && !sweep.is_under_way() && sweep.end < known.cells[0].newest.start {
                 continue;
             }
-            match *found {
-                Found::Absent => self.ledger.resolve(key, None),
-                Found::Value(writer, version, base) => {
-                    self.ledger.resolve(key, Some((writer, version, base)));
-                }
-            }
+            let last = match *found {
+                Found::Absent => None,
+                Found::Value(writer, version, base) => Some((writer, version, base)),
+            };
+            self.ledger.resolve(key, last);
         }
         self.ledger.settle_sweeps();
         self.ledger.count(thread, VERIFIED, all.len() as u64);
@@ -674,20 +656,15 @@ impl<S: Subject> Worker<'_, S> {
     fn find_done(&self, begun: &[Begun], wishes: &[Wish]) -> Result<()> {
         self.site.ledger.count(self.thread, REFUSED, 1);
         for (begun, (key, _)) in begun.iter().zip(wishes) {
-            match self
-                .site
-                .read(self.thread, "a read after a refusal", *key, 0)?
-            {
+            let what = "a read after a refusal";
+            let ledger = self.site.ledger;
+            match self.site.read(self.thread, what, *key, 0)? {
                 Found::Value(_, version, _) if version == begun.version => {
-                    self.site.ledger.end(*begun, self.site.ledger.tick());
+                    ledger.end(*begun, ledger.tick());
                 }
-                Found::Value(..) => self.site.ledger.abandon(*begun),
+                Found::Value(..) => ledger.abandon(*begun),
                 // Removed by this or before, or with all others: absent in any case.
-                Found::Absent => {
-                    self.site
-                        .ledger
-                        .end_removed(*begun, self.site.ledger.tick());
-                }
+                Found::Absent => ledger.end_removed(*begun, ledger.tick()),
             }
         }
         Ok(())

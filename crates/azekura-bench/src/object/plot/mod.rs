@@ -116,16 +116,11 @@ impl Figure {
             marks.push((number, outcome.elapsed as f32));
             Ok(())
         })?;
-        let longest = marks
-            .iter()
-            .map(|mark| f64::from(mark.1))
-            .fold(0.0, f64::max);
+        let seconds = || marks.iter().map(|(_, seconds): &Mark| f64::from(*seconds));
+        let longest = seconds().fold(0.0, f64::max);
         let high = plan.y_max.unwrap_or(longest).max(1e-9);
-        let over = marks.iter().filter(|mark| f64::from(mark.1) > high).count() as u64;
-        let above_zero = marks
-            .iter()
-            .map(|mark| f64::from(mark.1))
-            .filter(|&seconds| seconds > 0.0);
+        let over = seconds().filter(|&seconds| seconds > high).count() as u64;
+        let above_zero = seconds().filter(|&seconds| seconds > 0.0);
         let least = above_zero.fold(high, f64::min);
         // The power of ten below the least, and at least one of them below the upper end.
         let low = 10_f64.powf(least.log10().floor()).min(high / 10.0);
