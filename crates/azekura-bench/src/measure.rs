@@ -135,17 +135,20 @@ pub struct Counters {
     pub syncs: u64,
 }
 
-impl Counters {
-    /// What was counted since `before`.
-    #[must_use]
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(before.reads),
-            writes: self.writes.saturating_sub(before.writes),
-            syncs: self.syncs.saturating_sub(before.syncs),
+/// Gives counts that only grow a difference, field by field.
+macro_rules! growing {
+    ($counts:ty: $($field:ident),*) => {
+        impl $counts {
+            /// What was counted since `before`.
+            #[must_use]
+            pub const fn since(self, before: Self) -> Self {
+                Self { $($field: self.$field.saturating_sub(before.$field)),* }
+            }
         }
-    }
+    };
 }
+growing!(Counters: reads, writes, syncs);
+growing!(Calls: reads, writes, bytes_read, bytes_written);
 
 /// Counts requests of a store, by many threads.
 #[derive(Debug, Default)]
@@ -208,17 +211,6 @@ impl Calls {
             bytes_read: field("read_bytes")?,
             bytes_written: field("write_bytes")?,
         })
-    }
-
-    /// What came since `before`.
-    #[must_use]
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(before.reads),
-            writes: self.writes.saturating_sub(before.writes),
-            bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
-            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
-        }
     }
 }
 

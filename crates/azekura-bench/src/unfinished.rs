@@ -123,22 +123,18 @@ impl Unfinished {
     /// It stays.
     pub(crate) fn keep(mut self) {
         self.leave();
-        self.0 = PathBuf::new();
     }
 
     /// Removes it; an error if that fails.
     pub(crate) fn remove(mut self) -> std::io::Result<()> {
         let removed = remove(&self.0);
         self.leave();
-        self.0 = PathBuf::new();
         removed
     }
 
     fn leave(&mut self) {
-        let mut watched = watched();
-        if let Some(place) = watched.paths.iter().position(|path| *path == self.0) {
-            watched.paths.swap_remove(place);
-        }
+        let left = std::mem::take(&mut self.0);
+        watched().paths.retain(|path| *path != left);
     }
 }
 

@@ -10,14 +10,14 @@ pub mod memory;
 pub mod none;
 
 use azekura::Durability;
-use azekura::error::{Error, Kind, Result};
+use azekura::error::Result;
 use clap::ValueEnum;
 
 use crate::opens::{self, OpenPlan};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::target::Target;
-use crate::words::word;
+use crate::words::{refused, word};
 use crate::workload;
 use hash::Hash;
 use memory::{Baby, Cache, StdHash, StdTree, Tiny};
@@ -45,20 +45,17 @@ pub enum Engine {
 /// Evaluates an expression with `$target` standing for the engine's target.
 macro_rules! with_target {
     ($engine:expr, $target:ident => $call:expr) => {
+        with_target!(@ $engine, $target, $call, Hash: Hash, Tiny: Tiny, Baby: Baby, Cache: Cache,
+            StdHash: StdHash, StdTree: StdTree, None: Nothing)
+    };
+    (@ $engine:expr, $target:ident, $call:expr, $($word:ident: $type:ty),*) => {
         match $engine {
-            Engine::Hash => with_target!(@ $target, Hash, $call),
-            Engine::Tiny => with_target!(@ $target, Tiny, $call),
-            Engine::Baby => with_target!(@ $target, Baby, $call),
-            Engine::StdHash => with_target!(@ $target, StdHash, $call),
-            Engine::StdTree => with_target!(@ $target, StdTree, $call),
-            Engine::Cache => with_target!(@ $target, Cache, $call),
-            Engine::None => with_target!(@ $target, Nothing, $call),
+            $(Engine::$word => {
+                type $target = $type;
+                $call
+            })*
         }
     };
-    (@ $target:ident, $type:ty, $call:expr) => {{
-        type $target = $type;
-        $call
-    }};
 }
 
 impl Engine {
@@ -71,9 +68,9 @@ impl Engine {
         if persistent || durability != Durability::Power {
             return Ok(());
         }
-        Err(
-            Error::new(Kind::Invalid, "no write survives a power cut in memory")
-                .remedy("leave --durability out, or choose an engine in a file"),
+        refused(
+            "no write survives a power cut in memory",
+            "leave --durability out, or choose an engine in a file",
         )
     }
 
@@ -90,20 +87,17 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use azekura::Kind;
+
     use super::*;
 
     #[test]
     fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
         for &engine in Engine::value_variants() {
-            let refused = engine
-                .check(Durability::Power)
-                .map_err(|error| error.kind());
-            let expected = if engine == Engine::Hash {
-                Ok(())
-            } else {
-                Err(Kind::Invalid)
-            };
-            assert_eq!(refused, expected, "{}", word(&engine));
+            let refused = engine.check(Durability::Power).err();
+            let expected = (engine != Engine::Hash).then_some(Kind::Invalid);
+            let found = refused.map(|error| error.kind());
+            assert_eq!(found, expected, "{}", word(&engine));
             engine.check(Durability::Process).unwrap();
         }
     }

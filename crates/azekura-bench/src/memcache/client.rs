@@ -47,6 +47,10 @@ struct Connection {
     full: bool,
 }
 
+fn no_wait(error: rustix::io::Errno) -> Error {
+    Error::io("cannot wait for connections", error)
+}
+
 /// The connections of a thread, and what is left to do on them.
 pub(super) struct Client<'p> {
     plan: &'p MemcachePlan,
@@ -76,13 +80,12 @@ impl<'p> Client<'p> {
     ) -> Result<Self> {
         let plan = load.plan;
         let share = |all: u64| all / plan.threads + u64::from(thread < all % plan.threads);
-        let describe = |e: rustix::io::Errno| Error::io("cannot wait for connections", e);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(describe)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_wait)?;
         let mut connections = Vec::new();
         for index in 0..share(plan.connections) {
             let stream = Stream::connect(&plan.address, load.trust.as_ref())?;
             let data = epoll::EventData::new_u64(index);
-            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(describe)?;
+            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(no_wait)?;
             connections.push(Connection {
                 stream,
                 asked: VecDeque::new(),
@@ -190,7 +193,7 @@ impl<'p> Client<'p> {
             Some(&timeout),
         ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(Error::io("cannot wait for connections", e)),
+            Err(e) => Err(no_wait(e)),
         }
     }
 
@@ -252,8 +255,7 @@ impl<'p> Client<'p> {
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, full);
             let data = epoll::EventData::new_u64(index as u64);
-            epoll::modify(&self.epoll, &connection.stream, data, flags)
-                .map_err(|e| Error::io("cannot wait for connections", e))?;
+            epoll::modify(&self.epoll, &connection.stream, data, flags).map_err(no_wait)?;
         }
         Ok(())
     }

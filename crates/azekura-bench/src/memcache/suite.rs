@@ -9,7 +9,7 @@
 //!
 //! A rival that is not installed is left out with a message. It does not know how a server works.
 
-use azekura::error::{Error, Kind, Result};
+use azekura::error::Result;
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -20,6 +20,7 @@ use crate::measure::Memory;
 use crate::phase::Phase;
 use crate::report::{figures, line};
 use crate::suite::{Row, rows};
+use crate::words::refused;
 
 /// The workloads.
 const ROWS: &str = include_str!("../../workloads/serve.txt");
@@ -81,9 +82,7 @@ pub struct SuitePlan {
 /// away), `Corrupted` (an answer that is not the expected one).
 pub fn suite(plan: &SuitePlan) -> Result<()> {
     if plan.pairs == 0 || plan.threads == 0 {
-        return Err(
-            Error::new(Kind::Invalid, "nothing to compare").remedy("--pairs and --threads from 1")
-        );
+        return refused("nothing to compare", "--pairs and --threads from 1");
     }
     // Ours is last: a round begins with the rivals.
     let mut programs = Vec::new();
