@@ -9,12 +9,14 @@
 //! Searching is exponential: up to 8 clients and 100 operations a key. Which interleavings occur is
 //! up to the machine; what the seed decides is who tries what.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::panic::resume_unwind;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use super::model::Model;
-use super::op::{Op, Outcome, Want, Wish};
+use super::op::{Op, Outcome, Want, Wish, big_endian};
 use super::random::Random;
 use crate::engine::{Engine, Promise};
 use crate::error::Result;
@@ -75,29 +77,23 @@ pub struct Event {
 const OPS_PER_KEY_MAX: usize = 100;
 
 /// Runs `work` in `clients` threads that start together.
-pub(super) fn together<T: Send>(
+pub(super) fn together<T: Send, E: Send>(
     clients: u64,
-    work: impl Fn(u64) -> Result<T> + Sync,
-) -> Result<Vec<T>> {
+    work: impl Fn(u64) -> std::result::Result<T, E> + Sync,
+) -> std::result::Result<Vec<T>, E> {
     let start = Barrier::new(clients as usize);
     let (work, start) = (&work, &start);
     std::thread::scope(|scope| {
         let run = |client| {
-            move || {
+            scope.spawn(move || {
                 start.wait();
                 work(client)
-            }
-        };
-        let threads: Vec<_> = (0..clients)
-            .map(|client| scope.spawn(run(client)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
+        };
+        let threads: Vec<_> = (0..clients).map(run).collect();
+        let ended = threads.into_iter().map(ScopedJoinHandle::join);
+        ended
+            .map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
             .collect()
     })
 }
@@ -163,7 +159,7 @@ pub fn record(engine: &dyn Engine, plan: Plan) -> Result<Vec<Vec<Event>>> {
 fn choose(random: &mut Random, key: &[u8], seen: Option<&[u8]>, stamp: u64) -> Op {
     let key = key.to_vec();
     // Eight bytes, so that it can be incremented; big-endian, so that it does not overflow.
-    let value: Vec<u8> = stamp.to_le_bytes().into_iter().rev().collect();
+    let value = big_endian(stamp);
     match random.below(10) {
         0..=2 => Op::Get(key),
         3 => Op::Put(key, value),
@@ -217,14 +213,9 @@ pub fn linearizable(events: &[Event], promise: &Promise) -> std::result::Result<
     let mut sorted: Vec<&Event> = events.iter().collect();
     sorted.sort_by_key(|event| event.called);
     lines.extend(sorted.iter().map(|event| {
-        let Event {
-            client,
-            called,
-            returned,
-            op,
-            outcome,
-        } = event;
-        format!("  client {client} [{called}, {returned}] {op:?} gave {outcome:?}")
+        let (client, from, to) = (event.client, event.called, event.returned);
+        let (op, outcome) = (&event.op, &event.outcome);
+        format!("  client {client} [{from}, {to}] {op:?} gave {outcome:?}")
     }));
     Err(lines.join("\n"))
 }
@@ -256,7 +247,7 @@ pub(super) fn judge(
     })
 }
 
-type Record = (Vec<u8>, Vec<u8>);
+type Store = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The search for an order.
 struct Search<'e> {
@@ -264,7 +255,7 @@ struct Search<'e> {
     /// Whether a record may vanish between any two operations.
     evicts: bool,
     /// Operations done and the store after them, from where nothing explains the rest.
-    dead: HashSet<(u128, Vec<Record>)>,
+    dead: HashSet<(u128, Store)>,
 }
 
 impl Search<'_> {
@@ -276,11 +267,7 @@ impl Search<'_> {
             return true;
         };
         // The same operations done and the same store: this was searched before, in vain.
-        let store = model
-            .records
-            .iter()
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+        let store = model.records.clone();
         if !self.dead.insert((done, store)) {
             return false;
         }
@@ -335,14 +322,9 @@ mod tests {
     #[test]
     fn overlapping_operations_may_take_either_order() {
         let write = event(0, 9, put(b"1"), Outcome::Done);
-        assert!(is_explained(&[
-            write.clone(),
-            event(1, 2, get(), Outcome::Value(None))
-        ]));
-        assert!(is_explained(&[
-            write.clone(),
-            event(1, 2, get(), saw(b"1"))
-        ]));
+        for outcome in [Outcome::Value(None), saw(b"1")] {
+            assert!(is_explained(&[write.clone(), event(1, 2, get(), outcome)]));
+        }
         let both = [
             event(1, 2, get(), Outcome::Value(None)),
             event(3, 4, get(), saw(b"1")),

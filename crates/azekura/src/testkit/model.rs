@@ -8,14 +8,12 @@
 //! closures may call it again; one lock for all records, so updates take turns. Memory only.
 //! A bookmark is the least key that is still to be shown.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 use parking_lot::RwLock;
 
-use super::op::{Op, Outcome, Want, Wish};
+use super::op::{Op, Outcome, Want, Wish, big_endian};
 use crate::engine::{
     Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
@@ -88,17 +86,9 @@ impl Model {
     }
 
     /// Fulfils the wishes, all or none, the later ones over the earlier ones.
-    fn fulfil<'w>(
-        &mut self,
-        wishes: impl Iterator<Item = (&'w Bytes, &'w Wish)> + Clone,
-        outcome: Outcome,
-    ) -> Outcome {
-        let mut last = BTreeMap::new();
-        for (key, wish) in wishes {
-            if *wish != Wish::Keep {
-                last.insert(key, wish);
-            }
-        }
+    fn fulfil(&mut self, wishes: &[(Bytes, Wish)], outcome: Outcome) -> Outcome {
+        let changes = wishes.iter().filter(|(_, wish)| *wish != Wish::Keep);
+        let last: BTreeMap<_, _> = changes.map(|(key, wish)| (key, wish)).collect();
         let too_large = |(key, wish): (&&Bytes, &&Wish)| matches!(wish, Wish::Put(value) if self.too_large(key, value));
         if last.iter().any(too_large) {
             return Outcome::Refused(Kind::TooLarge);
@@ -122,14 +112,8 @@ impl Model {
                 Err(refused) => refused,
             },
             Op::Put(key, value) => self.put(key, value.clone(), Outcome::Done),
-            Op::PutNew(key, value) => {
-                if self.records.contains_key(key) {
-                    return Outcome::Yes(false);
-                }
-                self.put(key, value.clone(), Outcome::Yes(true))
-            }
-            Op::Replace(key, value) => {
-                if !self.records.contains_key(key) {
+            Op::PutNew(key, value) | Op::Replace(key, value) => {
+                if self.records.contains_key(key) == matches!(op, Op::PutNew(..)) {
                     return Outcome::Yes(false);
                 }
                 self.put(key, value.clone(), Outcome::Yes(true))
@@ -187,16 +171,13 @@ impl Model {
                     actual: self.get(key),
                 });
                 let wish = if done { desired } else { &Wish::Keep };
-                self.fulfil(std::iter::once((key, wish)), outcome)
+                self.fulfil(&[(key.clone(), wish.clone())], outcome)
             }
             Op::CompareExchangeMany { expected, desired } => {
                 if !expected.iter().all(|(key, want)| self.is_met(key, want)) {
                     return Outcome::Yes(false);
                 }
-                self.fulfil(
-                    desired.iter().map(|(key, wish)| (key, wish)),
-                    Outcome::Yes(true),
-                )
+                self.fulfil(desired, Outcome::Yes(true))
             }
             Op::Rekey {
                 old,
@@ -260,21 +241,13 @@ impl Model {
                     .iter()
                     .map(|(key, value)| (key.clone(), Wish::Put(value.clone())))
                     .collect();
-                self.fulfil(wishes.iter().map(|(key, wish)| (key, wish)), Outcome::Done)
+                self.fulfil(&wishes, Outcome::Done)
             }
             Op::UpdateMany(wishes) => {
                 let seen = wishes.iter().map(|(key, _)| self.get(key)).collect();
-                self.fulfil(
-                    wishes.iter().map(|(key, wish)| (key, wish)),
-                    Outcome::Values(seen),
-                )
+                self.fulfil(wishes, Outcome::Values(seen))
             }
-            Op::Scan => Outcome::Records(
-                self.records
-                    .iter()
-                    .map(|(key, value)| (key.clone(), value.clone()))
-                    .collect(),
-            ),
+            Op::Scan => Outcome::Records(self.records.clone().into_iter().collect()),
             Op::Clear => {
                 self.records.clear();
                 Outcome::Done
@@ -290,16 +263,9 @@ impl Model {
         if value.len() != 8 {
             return Err(Outcome::Refused(Kind::Invalid));
         }
-        Ok(Some(
-            value
-                .iter()
-                .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
-        ))
+        let bits = value.iter();
+        Ok(Some(bits.fold(0, |sum, byte| sum << 8 | u64::from(*byte))))
     }
-}
-
-fn big_endian(number: u64) -> Bytes {
-    number.to_le_bytes().into_iter().rev().collect()
 }
 
 /// The obvious engine: a map in memory behind one lock.
@@ -356,10 +322,7 @@ impl ModelDb {
 fn apply(records: &mut BTreeMap<Bytes, Bytes>, key: &[u8], edit: Edit<'_>) {
     match edit {
         Edit::Keep => {}
-        Edit::Put(value) => match records.entry(key.to_vec()) {
-            Entry::Occupied(mut entry) => drop(entry.insert(Cow::into_owned(value))),
-            Entry::Vacant(entry) => drop(entry.insert(Cow::into_owned(value))),
-        },
+        Edit::Put(value) => drop(records.insert(key.to_vec(), value.into_owned())),
         Edit::Remove => drop(records.remove(key)),
     }
 }

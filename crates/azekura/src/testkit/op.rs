@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 
 use super::random::Random;
-use crate::engine::{Edit, Engine, Promise};
+use crate::engine::{Bookmark, Engine, Promise, Reader};
 use crate::error::{Kind, Result};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Verbs};
 
@@ -57,11 +57,6 @@ impl Wish {
             Self::Remove => Desired::Remove,
             Self::Put(value) => Desired::Put(value),
         }
-    }
-
-    /// As an engine takes it.
-    pub fn as_edit(&self) -> Edit<'_> {
-        self.as_desired().into()
     }
 }
 
@@ -150,11 +145,33 @@ pub enum Outcome {
     Refused(Kind),
 }
 
-fn borrowed(records: &[(Bytes, Bytes)]) -> Vec<(&[u8], &[u8])> {
-    records
-        .iter()
-        .map(|(key, value)| (&key[..], &value[..]))
-        .collect()
+/// Scans from `from`, breaking after `most` records: which, and how it ended.
+pub(super) fn scanned<R: Reader + ?Sized>(
+    reader: &R,
+    from: Option<&Bookmark>,
+    most: usize,
+) -> (Vec<(Bytes, Bytes)>, Result<Option<Bookmark>>) {
+    let mut records = Vec::new();
+    let end = reader.scan(from, &mut |key, value| {
+        records.push((key.to_vec(), value.to_vec()));
+        if records.len() >= most {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    (records, end)
+}
+
+/// The value of a counter.
+pub(super) fn big_endian(number: u64) -> Bytes {
+    number.to_le_bytes().into_iter().rev().collect()
+}
+
+/// Each key, and what `of` lends of what is with it.
+fn lent<'r, T, L>(records: &'r [(Bytes, T)], of: impl Fn(&'r T) -> L) -> Vec<(&'r [u8], L)> {
+    let lend = |(key, with): &'r (Bytes, T)| (&key[..], of(with));
+    records.iter().map(lend).collect()
 }
 
 fn keys(keys: &[Bytes]) -> Vec<&[u8]> {
@@ -204,14 +221,8 @@ impl Op {
                 desired.as_desired(),
             )?),
             Self::CompareExchangeMany { expected, desired } => {
-                let expected: Vec<_> = expected
-                    .iter()
-                    .map(|(key, want)| (&key[..], want.as_expected()))
-                    .collect();
-                let desired: Vec<_> = desired
-                    .iter()
-                    .map(|(key, wish)| (&key[..], wish.as_desired()))
-                    .collect();
+                let expected = lent(expected, Want::as_expected);
+                let desired = lent(desired, Wish::as_desired);
                 Outcome::Yes(db.compare_exchange_many(&expected, &desired)?)
             }
             Self::Rekey {
@@ -222,10 +233,16 @@ impl Op {
             } => Outcome::Rekeyed(db.rekey(old, new, *overwrite, *copying)?),
             Self::PopFirst => Outcome::Record(db.pop_first()?),
             Self::PushLast { value, now } => Outcome::Value(Some(db.push_last(value, Some(*now))?)),
-            Self::PutMany(records) => db.put_many(&borrowed(records)).map(|()| Outcome::Done)?,
-            Self::PutManyNew(records) => Outcome::Count(db.put_many_new(&borrowed(records))?),
+            Self::PutMany(records) => db
+                .put_many(&lent(records, Vec::as_slice))
+                .map(|()| Outcome::Done)?,
+            Self::PutManyNew(records) => {
+                Outcome::Count(db.put_many_new(&lent(records, Vec::as_slice))?)
+            }
             Self::RemoveMany(many) => Outcome::Count(db.remove_many(&keys(many))?),
-            Self::PutAll(records) => db.put_all(&borrowed(records)).map(|()| Outcome::Done)?,
+            Self::PutAll(records) => db
+                .put_all(&lent(records, Vec::as_slice))
+                .map(|()| Outcome::Done)?,
             Self::RemoveAll(many) => Outcome::Count(db.remove_all(&keys(many))?),
             Self::UpdateMany(wishes) => {
                 let many: Vec<&[u8]> = wishes.iter().map(|(key, _)| &key[..]).collect();
@@ -235,29 +252,21 @@ impl Op {
                         .iter()
                         .map(|value| value.map(<[u8]>::to_vec))
                         .collect();
-                    wishes.iter().map(|(_, wish)| wish.as_edit()).collect()
+                    wishes
+                        .iter()
+                        .map(|(_, wish)| wish.as_desired().into())
+                        .collect()
                 })?;
                 Outcome::Values(seen)
             }
             Self::Scan => {
-                let mut records = Vec::new();
-                db.scan(None, &mut |key, value| {
-                    records.push((key.to_vec(), value.to_vec()));
-                    ControlFlow::Continue(())
-                })?;
+                let (mut records, end) = scanned(db, None, usize::MAX);
+                end?;
                 records.sort();
                 Outcome::Records(records)
             }
             Self::Clear => db.clear().map(|()| Outcome::Done)?,
         })
-    }
-
-    /// Whether the operation changes nothing, whatever the store holds.
-    pub fn only_reads(&self) -> bool {
-        matches!(
-            self,
-            Self::Get(_) | Self::GetMany(_) | Self::Counter(_) | Self::Scan
-        )
     }
 }
 
@@ -333,16 +342,7 @@ impl Generator {
     fn value(&mut self) -> Bytes {
         let max = self.value_len_max;
         let len = match self.random.below(8) {
-            0 => {
-                return self
-                    .random
-                    .below(100)
-                    .to_le_bytes()
-                    .iter()
-                    .rev()
-                    .copied()
-                    .collect();
-            }
+            0 => return big_endian(self.random.below(100)),
             1 => *self.random.choose(EDGES),
             2 => *self.random.choose(LONG_EDGES) + self.random.index(2),
             _ => self.random.index(24),
@@ -485,7 +485,6 @@ fn keys_for(random: &mut Random, len_max: u64) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Reader;
     use crate::testkit::ModelDb;
 
     #[test]

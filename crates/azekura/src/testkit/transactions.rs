@@ -235,45 +235,29 @@ mod tests {
         };
         let one = make(1, &[(0, 0, true), (1, 0, true)]);
         judge(&[one.clone(), make(2, &[(0, 1, true)])], [2, 1]).unwrap();
+        let refused = |all: &[Transaction], last, what| {
+            let why = judge(all, last).unwrap_err();
+            assert!(why.contains(what), "{why}");
+        };
         // Each saw the store before the other: write skew.
         let skew = [
             make(1, &[(0, 0, false), (1, 0, true)]),
             make(2, &[(0, 0, true), (1, 0, false)]),
         ];
-        assert!(judge(&skew, [2, 1]).unwrap_err().contains("must precede"));
+        refused(&skew, [2, 1], "must precede");
         let half = make(2, &[(0, 1, false), (1, 0, false)]);
-        assert!(
-            judge(&[one.clone(), half], [1, 1])
-                .unwrap_err()
-                .contains("must precede")
-        );
+        refused(&[one.clone(), half], [1, 1], "must precede");
         let lost = make(2, &[(0, 0, true)]);
-        assert!(
-            judge(&[one.clone(), lost], [2, 1])
-                .unwrap_err()
-                .contains("both replaced")
-        );
-        assert!(
-            judge(std::slice::from_ref(&one), [1, 0])
-                .unwrap_err()
-                .contains("already replaced")
-        );
+        refused(&[one.clone(), lost], [2, 1], "both replaced");
+        refused(std::slice::from_ref(&one), [1, 0], "already replaced");
         let invented = make(2, &[(0, 7, false)]);
-        assert!(
-            judge(&[one.clone(), invented], [1, 1])
-                .unwrap_err()
-                .contains("no transaction wrote")
-        );
+        refused(&[one.clone(), invented], [1, 1], "no transaction wrote");
         let late = Transaction {
             called: 30,
             returned: 31,
             ..make(3, &[(0, 0, false)])
         };
-        assert!(
-            judge(&[one, late], [1, 1])
-                .unwrap_err()
-                .contains("must precede")
-        );
+        refused(&[one, late], [1, 1], "must precede");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Boxed, Effort, Outcomes, ensure, equal, guarded, numbered};
+use super::{Boxed, Effort, Outcomes, counts, ensure, equal, guarded, numbered};
 use crate::engine::{Edit, Engine};
 use crate::testkit::history::{Plan, explained};
 use crate::testkit::{Random, concurrently};
@@ -26,16 +26,12 @@ pub struct Bounds {
 impl Bounds {
     fn check(&self, engine: &dyn Engine) -> Outcomes<()> {
         let stats = engine.stats();
-        ensure(
-            stats.count <= self.records_max && stats.live_bytes <= self.bytes_max,
-            || {
-                format!(
-                    "{} records and {} bytes within {self:?}",
-                    stats.count, stats.live_bytes
-                )
-            },
-        )?;
-        equal(&engine.count(), &stats.count, "count in stats")
+        let (records, bytes) = (stats.count, stats.live_bytes);
+        let is_within = records <= self.records_max && bytes <= self.bytes_max;
+        ensure(is_within, || {
+            format!("{records} records and {bytes} bytes within {self:?}")
+        })?;
+        counts(engine, records, "as in stats")
     }
 }
 
@@ -150,7 +146,7 @@ fn alone(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> 
     engine.put(b"last", b"value")?;
     ensure(engine.count() > 0, || "it keeps nothing at all".into())?;
     engine.clear()?;
-    equal(&engine.count(), &0, "count after a clear")?;
+    counts(engine, 0, "after a clear")?;
     Ok(compared)
 }
 

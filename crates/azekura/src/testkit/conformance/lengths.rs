@@ -7,7 +7,7 @@
 //! Engines in memory also put values of up to 1 MiB and a byte over each other ([`long_lengths`]). A hash file has that test
 //! next to its code, where the segments are known.
 
-use super::{Effort, Outcomes, ensure, equal};
+use super::{Effort, Outcomes, counts, ensure, equal};
 use crate::engine::Engine;
 use crate::testkit::random::Random;
 use crate::testkit::suite::is_full;
@@ -92,11 +92,7 @@ pub(super) fn long_lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64
 
 /// Of one key there is one record, however often its length changed.
 fn is_one_record(engine: &dyn Engine) -> Outcomes<()> {
-    equal(
-        &engine.count(),
-        &1,
-        "records, of one that changed its length",
-    )
+    counts(engine, 1, "of one record that changed its length")
 }
 
 pub(super) fn lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
@@ -109,12 +105,9 @@ pub(super) fn lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
         for &new in &lens {
             engine.put(b"key", &value(old, 1))?;
             engine.put(b"key", &value(new, 2))?;
-            let kept = engine.get(b"key")? == Some(value(new, 2));
-            equal(
-                &kept,
-                &true,
-                &format!("value of {new} bytes over {old} is kept"),
-            )?;
+            ensure(engine.get(b"key")? == Some(value(new, 2)), || {
+                format!("value of {new} bytes over {old} is not kept")
+            })?;
             count += 1;
         }
     }

@@ -191,22 +191,18 @@ pub fn conformance(
         engine: promise.engine,
         counts: Vec::new(),
     };
+    let mut note = |name, count: Outcomes<u64>| -> Outcomes<()> {
+        let count = count.map_err(|failure| failure.within(name))?;
+        report.counts.push((name, count));
+        Ok(())
+    };
     for (name, check) in CHECKS {
-        let effort = *effort;
-        let (_, count) = guarded(make(), effort.deadline, move |engine| {
-            check(engine, &effort)
-        })
-        .map_err(|failure| failure.within(name))?;
-        report.counts.push((name, count));
+        note(name, checked(make(), *check, *effort))?;
     }
-    let name = "operations in sequences";
-    let count = sequences(make, reopen, effort).map_err(|failure| failure.within(name))?;
-    report.counts.push((name, count));
+    note("operations in sequences", sequences(make, reopen, effort))?;
     if let Some(reopen) = reopen {
-        let name = "bookmarks kept over a reopening";
-        let count = bookmarks_over_reopening(make(), reopen, effort)
-            .map_err(|failure| failure.within(name))?;
-        report.counts.push((name, count));
+        let count = bookmarks_over_reopening(make(), reopen, effort);
+        note("bookmarks kept over a reopening", count)?;
     }
     Ok(report)
 }
@@ -249,6 +245,22 @@ fn equal<T: PartialEq + fmt::Debug>(found: &T, expected: &T, what: &str) -> Outc
     ensure(found == expected, || {
         format!("{what}: found {found:?}, expected {expected:?}")
     })
+}
+
+/// What `key` holds; `what` names the record.
+fn holds_one(
+    engine: &dyn Engine,
+    key: &[u8],
+    expected: Option<&[u8]>,
+    what: impl fmt::Display,
+) -> Outcomes<()> {
+    let found = engine.get(key)?;
+    equal(&found.as_deref(), &expected, &what.to_string())
+}
+
+/// How many records there are; `when` names the moment.
+fn counts(engine: &dyn Engine, expected: u64, when: impl fmt::Display) -> Outcomes<()> {
+    equal(&engine.count(), &expected, &format!("count {when}"))
 }
 
 /// Random operations against the model. One engine serves some sequences, cleared between them.
@@ -307,11 +319,8 @@ fn run_ops(
         let op = generator.op();
         let outcome = op.run(engine)?;
         model.check(&op, &outcome)?;
-        equal(
-            &engine.count(),
-            &(model.records.len() as u64),
-            &format!("count after {op:?}"),
-        )?;
+        let when = format_args!("after {op:?}");
+        counts(engine, model.records.len() as u64, when)?;
     }
     Ok(())
 }
@@ -323,11 +332,8 @@ fn holds(engine: &dyn Engine, model: &Model, keys: &[Vec<u8>]) -> Outcomes<()> {
         model.check(&op, &op.run(engine)?)?;
     }
     for key in keys {
-        equal(
-            &engine.get(key)?,
-            &model.records.get(key).cloned(),
-            &format!("record {key:?}"),
-        )?;
+        let expected = model.records.get(key).map(Vec::as_slice);
+        holds_one(engine, key, expected, format_args!("record {key:?}"))?;
     }
     let count = model.records.len() as u64;
     equal(&engine.count(), &count, "count")?;
@@ -355,15 +361,14 @@ fn fill(engine: &dyn Engine, prefix: &str, count: u64) -> Outcomes<BTreeMap<Vec<
 ///
 /// Panics if no check has the name `report` gives it.
 pub fn check(name: &str, engine: Boxed, effort: &Effort) -> Outcomes<u64> {
-    let (_, check) = CHECKS
-        .iter()
-        .find(|(other, _)| *other == name)
-        .expect("a check of this name");
-    let effort = *effort;
-    guarded(engine, effort.deadline, move |engine| {
-        check(engine, &effort)
-    })
-    .map(|(_, count)| count)
+    let found = CHECKS.iter().find(|(other, _)| *other == name);
+    let (_, check) = found.expect("a check of this name");
+    checked(engine, *check, *effort)
+}
+
+fn checked(engine: Boxed, check: Check, effort: Effort) -> Outcomes<u64> {
+    let work = move |engine: &dyn Engine| check(engine, &effort);
+    guarded(engine, effort.deadline, work).map(|(_, count)| count)
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 //! on from there when its record was removed and others came next to it. Engines without an order pass: they promise none.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{Effort, Outcomes, ensure, equal, numbered};
 use crate::engine::{Cursor, Engine, Ordered};
+use crate::error::Result;
 use crate::order::{Order, pair};
+use crate::testkit::op::scanned;
 use crate::testkit::{Random, concurrently};
 use crate::verbs::Verbs;
 
@@ -64,6 +65,24 @@ fn record(cursor: &dyn Cursor) -> Option<Record> {
     Some((key.to_vec(), value.to_vec()))
 }
 
+/// Moves to the first or the last record.
+fn begin(cursor: &mut dyn Cursor, forward: bool) -> Result<bool> {
+    if forward {
+        cursor.first()
+    } else {
+        cursor.last()
+    }
+}
+
+/// Moves to the next or the previous record.
+fn step(cursor: &mut dyn Cursor, forward: bool) -> Result<bool> {
+    if forward {
+        cursor.next()
+    } else {
+        cursor.previous()
+    }
+}
+
 pub(super) fn ordered(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     let Some(door) = engine.as_ordered() else {
         return Ok(0);
@@ -89,41 +108,25 @@ pub(super) fn ordered(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
 }
 
 fn both_ways(engine: &dyn Engine, door: &dyn Ordered, sorted: &Sorted) -> Outcomes<u64> {
-    let mut scanned = Vec::new();
-    engine.scan(None, &mut |key, value| {
-        scanned.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    })?;
+    let (scanned, end) = scanned(engine, None, usize::MAX);
+    end?;
     equal(&scanned, &sorted.records, "records scanned in order")?;
-    let mut cursor = door.cursor();
-    let mut there = cursor.first()?;
-    for expected in &sorted.records {
-        equal(
-            &(there, record(&*cursor)),
-            &(true, Some(expected.clone())),
-            "the next record",
-        )?;
-        there = cursor.next()?;
+    for forward in [true, false] {
+        let mut expected: Vec<_> = sorted.records.iter().cloned().map(Some).collect();
+        if !forward {
+            expected.reverse();
+        }
+        let mut cursor = door.cursor();
+        let mut there = begin(&mut *cursor, forward)?;
+        for expected in expected.into_iter().chain([None]) {
+            let found = (there, record(&*cursor));
+            let what = format!("the next record, forward: {forward}");
+            equal(&found, &(expected.is_some(), expected), &what)?;
+            if there {
+                there = step(&mut *cursor, forward)?;
+            }
+        }
     }
-    equal(
-        &(there, record(&*cursor)),
-        &(false, None),
-        "after the last record",
-    )?;
-    there = cursor.last()?;
-    for expected in sorted.records.iter().rev() {
-        equal(
-            &(there, record(&*cursor)),
-            &(true, Some(expected.clone())),
-            "the previous record",
-        )?;
-        there = cursor.previous()?;
-    }
-    equal(
-        &(there, record(&*cursor)),
-        &(false, None),
-        "before the first record",
-    )?;
     Ok(3 * sorted.records.len() as u64)
 }
 
@@ -139,24 +142,15 @@ fn from_anywhere(
         let sought = key(random);
         let mut at = sorted.at(&sought);
         let expected = sorted.records.get(at).cloned();
-        let mut shown = None;
-        engine.scan(Some(&engine.bookmark_at(&sought)), &mut |key, value| {
-            shown = Some((key.to_vec(), value.to_vec()));
-            ControlFlow::Break(())
-        })?;
-        equal(
-            &shown,
-            &expected,
-            &format!("the record from a bookmark at {sought:?}"),
-        )?;
+        let (shown, end) = scanned(engine, Some(&engine.bookmark_at(&sought)), 1);
+        end?;
+        let what = format!("the record from a bookmark at {sought:?}");
+        equal(&shown.first(), &expected.as_ref(), &what)?;
         let mut cursor = door.cursor();
         let there = cursor.seek(&sought)?;
         let found = (there, record(&*cursor));
-        equal(
-            &found,
-            &(expected.is_some(), expected),
-            &format!("a seek of {sought:?}"),
-        )?;
+        let what = format!("a seek of {sought:?}");
+        equal(&found, &(expected.is_some(), expected), &what)?;
         for _ in 0..10 {
             let Some((present, _)) = record(&*cursor) else {
                 break;
@@ -181,11 +175,7 @@ fn from_anywhere(
             } else {
                 at.checked_sub(1).and_then(|at| sorted.records.get(at))
             };
-            let there = if forward {
-                cursor.next()?
-            } else {
-                cursor.previous()?
-            };
+            let there = step(&mut *cursor, forward)?;
             let found = (there, record(&*cursor));
             let what = format!("a step from {present:?}, forward: {forward}");
             equal(&found, &(expected.is_some(), expected.cloned()), &what)?;
@@ -223,11 +213,7 @@ fn with_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> Out
         for round in 0..6 {
             let forward = round % 2 == 0;
             let mut cursor = door.cursor();
-            let mut there = if forward {
-                cursor.first()?
-            } else {
-                cursor.last()?
-            };
+            let mut there = begin(&mut *cursor, forward)?;
             let mut last: Option<Vec<u8>> = None;
             while there {
                 let Some((key, value)) = record(&*cursor) else {
@@ -244,11 +230,7 @@ fn with_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> Out
                     *shown += 1;
                 }
                 last = Some(key);
-                there = if forward {
-                    cursor.next()?
-                } else {
-                    cursor.previous()?
-                };
+                there = step(&mut *cursor, forward)?;
                 count += 1;
             }
             let missed = stable.iter().find(|(_, shown)| **shown != round + 1);

@@ -4,12 +4,12 @@
 //! by others and over a reopening.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
-use super::{Boxed, Effort, Failure, Outcomes, ensure, equal, fill, numbered};
+use super::{Boxed, Effort, Failure, Outcomes, counts, ensure, equal, fill, numbered};
 use crate::engine::{Bookmark, Engine};
 use crate::error::Kind;
 use crate::testkit::Random;
+use crate::testkit::op::scanned;
 use crate::verbs::Verbs;
 
 /// Keys and values, in the order in which they were shown.
@@ -22,11 +22,8 @@ pub(super) fn reads(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
         for (key, expected) in [(key, Some(value)), (&absent, None)] {
             let mut shown = Vec::new();
             engine.read(key, &mut |value| shown.push(value.map(<[u8]>::to_vec)))?;
-            equal(
-                &shown,
-                &vec![expected.cloned()],
-                &format!("read of {key:?} showed"),
-            )?;
+            let expected = vec![expected.cloned()];
+            equal(&shown, &expected, &format!("read of {key:?} showed"))?;
         }
     }
     // The visitor may call the engine, also for the record it is shown.
@@ -35,18 +32,11 @@ pub(super) fn reads(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
     engine.read(key, &mut |_| {
         inner = engine.put(key, b"new").and_then(|()| engine.get(key));
     })?;
-    equal(
-        &inner?,
-        &Some(b"new".to_vec()),
-        "a read and a put within a read",
-    )?;
+    let new = Some(b"new".to_vec());
+    equal(&inner?, &new, "a read and a put within a read")?;
     let mut lent = None;
     engine.read(key, &mut |value| lent = value.map(<[u8]>::to_vec))?;
-    equal(
-        &lent,
-        &Some(b"new".to_vec()),
-        "a read after a put within a read",
-    )?;
+    equal(&lent, &new, "a read after a put within a read")?;
     // What was lent does not change under the visitor.
     engine.put(key, value)?;
     let mut same = false;
@@ -66,15 +56,8 @@ fn scan_some(
     from: Option<&Bookmark>,
     most: usize,
 ) -> Outcomes<(Shown, Option<Bookmark>)> {
-    let mut shown = Vec::new();
-    let next = engine.scan(from, &mut |key, value| {
-        shown.push((key.to_vec(), value.to_vec()));
-        if shown.len() >= most {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })?;
+    let (shown, next) = scanned(engine, from, most);
+    let next = next?;
     ensure(shown.len() <= most, || {
         "a scan went on after the visitor broke".into()
     })?;
@@ -90,12 +73,9 @@ fn from_end(engine: &dyn Engine, shown: &[(Vec<u8>, Vec<u8>)]) -> Outcomes<bool>
     let Some((key, _)) = shown.last() else {
         return Ok(true);
     };
-    let mut after = 0;
-    engine.scan(Some(&engine.bookmark_at(key)), &mut |_, _| {
-        after += 1;
-        ControlFlow::Continue(())
-    })?;
-    Ok(after <= 1)
+    let (after, end) = scanned(engine, Some(&engine.bookmark_at(key)), usize::MAX);
+    end?;
+    Ok(after.len() <= 1)
 }
 
 /// Scans to the end in pieces; `between` runs after each. Bookmarks travel as bytes.
@@ -153,11 +133,8 @@ pub(super) fn scans(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             let index = random.index(order.len());
             let bookmark = engine.bookmark_at(&order[index].0);
             let rest = scan_in_pieces(engine, Some(bookmark), &mut random, 400, || Ok(()))?;
-            equal(
-                &rest.first(),
-                &order.get(index),
-                "the first record from a bookmark at its key",
-            )?;
+            let what = "the first record from a bookmark at its key";
+            equal(&rest.first(), &order.get(index), what)?;
             once(rest)?;
         }
     }
@@ -171,22 +148,10 @@ pub(super) fn scans(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
         } else {
             Bookmark::from_bytes(&bytes)
         };
-        let mut shown = Vec::new();
-        let outcome = engine.scan(Some(&bookmark), &mut |key, value| {
-            shown.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        });
-        if let Err(error) = outcome {
-            equal(
-                &error.kind(),
-                &Kind::Invalid,
-                "the error for a bookmark that is none",
-            )?;
-            equal(
-                &(number % 2),
-                &1,
-                "the error for a bookmark at an absent key",
-            )?;
+        let (shown, end) = scanned(engine, Some(&bookmark), usize::MAX);
+        if let Err(error) = end {
+            let what = "the error for a bookmark, and whether it is none";
+            equal(&(error.kind(), number % 2), &(Kind::Invalid, 1), what)?;
         }
         let right = once(shown)?
             .iter()
@@ -259,18 +224,12 @@ pub(super) fn bookmarks_over_reopening(
         shown.extend(more);
         engine = reopen(engine);
     }
-    equal(
-        &once(shown)?,
-        &records,
-        "records shown by a scan over reopenings",
-    )?;
+    let what = "records shown by a scan over reopenings";
+    equal(&once(shown)?, &records, what)?;
     engine.clear()?;
     engine = reopen(engine);
-    equal(&engine.count(), &0, "count after a clear and a reopening")?;
-    equal(
-        &scan_some(&*engine, None, usize::MAX)?.0,
-        &Vec::new(),
-        "records after a clear",
-    )?;
+    counts(&*engine, 0, "after a clear and a reopening")?;
+    let shown = scan_some(&*engine, None, usize::MAX)?.0;
+    equal(&shown, &Vec::new(), "records after a clear")?;
     Ok(records.len() as u64)
 }

@@ -4,13 +4,12 @@
 //! that `history` and `transactions` record and judge are made here too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::scans::{once, scan_in_pieces};
-use super::{Effort, Failure, Outcomes, ensure, equal, fill, numbered};
+use super::{Effort, Failure, Outcomes, counts, ensure, equal, fill, numbered};
 use crate::engine::{Edit, Engine};
-use crate::testkit::history::{self, Plan};
+use crate::testkit::history::{self, Plan, together};
 use crate::testkit::{Random, transactions};
 use crate::verbs::Verbs;
 
@@ -35,22 +34,7 @@ fn number_stamped(value: &[u8]) -> Outcomes<u64> {
 
 /// Runs `work` in threads that start together, with their numbers, and adds up what they return.
 fn in_threads(work: impl Fn(u64) -> Outcomes<u64> + Sync) -> Outcomes<u64> {
-    let start = Barrier::new(THREADS as usize);
-    let run = |number| {
-        start.wait();
-        work(number)
-    };
-    let run = &run;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || run(n))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Outcomes<u64>>| {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        threads
-            .into_iter()
-            .map(join)
-            .try_fold(0, |sum, count| Ok(sum + count?))
-    })
+    Ok(together(THREADS, work)?.into_iter().sum())
 }
 
 pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
@@ -60,7 +44,7 @@ pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     one_of_a_race_wins(engine, rounds)?;
     done += money_stays(engine, effort.seed, rounds / 4)?;
     // Three counters, a stamp, three accounts.
-    equal(&engine.count(), &7, "count after threads")?;
+    counts(engine, 7, "after threads")?;
     Ok(done)
 }
 

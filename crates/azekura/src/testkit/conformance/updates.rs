@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::{Effort, Outcomes, ensure, equal, fill, holds, numbered};
+use super::{Effort, Outcomes, counts, ensure, equal, fill, holds, holds_one, numbered};
 use crate::engine::{Durability, Edit, Engine};
 use crate::error::Kind;
 use crate::testkit::{Model, Random};
@@ -15,50 +15,31 @@ use crate::verbs::Verbs;
 pub(super) fn updates(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
     let mut count = 0;
     let starts: [Option<&[u8]>; 3] = [None, Some(b""), Some(b"before")];
-    let wishes: [Option<&[u8]>; 4] = [None, Some(b""), Some(b"after"), Some(&[0; 3000])];
+    // Keep, remove, and put.
+    let wishes = [None, Some(None)].into_iter();
+    let puts: [&[u8]; 3] = [b"", b"after", &[0; 3000]];
+    let wishes = wishes.chain(puts.map(|value| Some(Some(value))));
     for key in [&b""[..], b"k", &[0; 40], &[255; 300]] {
         if key.len() as u64 > engine.promise().key_len_max {
             continue;
         }
-        for start in starts {
-            let set = |engine: &dyn Engine| match start {
-                None => engine.remove(key).map(drop),
-                Some(value) => engine.put(key, value),
-            };
-            let shows = |shown: &[Option<Vec<u8>>]| {
-                equal(
-                    &shown,
-                    &&[start.map(<[u8]>::to_vec)][..],
-                    &format!("update of {key:?} showed"),
-                )
-            };
-            for wish in wishes {
-                set(engine)?;
-                let mut shown = Vec::new();
-                engine.update(key, &mut |present| {
-                    shown.push(present.map(<[u8]>::to_vec));
-                    wish.map_or(Edit::Remove, Edit::put)
-                })?;
-                shows(&shown)?;
-                equal(
-                    &engine.get(key)?.as_deref(),
-                    &wish,
-                    &format!("{key:?} after an update"),
-                )?;
-                count += 1;
+        for (start, wish) in starts
+            .into_iter()
+            .flat_map(|start| wishes.clone().map(move |wish| (start, wish)))
+        {
+            match start {
+                None => drop(engine.remove(key)?),
+                Some(value) => engine.put(key, value)?,
             }
-            set(engine)?;
             let mut shown = Vec::new();
             engine.update(key, &mut |present| {
                 shown.push(present.map(<[u8]>::to_vec));
-                Edit::Keep
+                wish.map_or(Edit::Keep, |put| put.map_or(Edit::Remove, Edit::put))
             })?;
-            shows(&shown)?;
-            equal(
-                &engine.get(key)?.as_deref(),
-                &start,
-                &format!("{key:?} after being kept"),
-            )?;
+            let present = vec![start.map(<[u8]>::to_vec)];
+            equal(&shown, &present, &format!("update of {key:?} showed"))?;
+            let what = format_args!("{key:?} after an update to {wish:?}");
+            holds_one(engine, key, wish.unwrap_or(start), what)?;
             count += 1;
         }
     }
@@ -84,15 +65,12 @@ pub(super) fn panics(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
         thrown(catch_unwind(AssertUnwindSafe(|| {
             engine.update(key, &mut |_| throw())
         })))?;
-        equal(&engine.get(key)?, &before, "record after a panic in update")?;
+        let kept = |what| holds_one(engine, key, before.as_deref(), what);
+        kept("record after a panic in update")?;
         thrown(catch_unwind(AssertUnwindSafe(|| {
             engine.update_many(&[key, b"other"], &mut |_| vec![throw()])
         })))?;
-        equal(
-            &engine.get(key)?,
-            &before,
-            "record after a panic in update_many",
-        )?;
+        kept("record after a panic in update_many")?;
         // The lock is free again, for other threads too.
         std::thread::scope(|scope| {
             scope
@@ -101,13 +79,9 @@ pub(super) fn panics(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
                 .unwrap_or_else(|p| resume_unwind(p))
         })?;
         let expected = [before.unwrap_or_default(), b"1".to_vec()].concat();
-        equal(
-            &engine.get(key)?,
-            &Some(expected),
-            "record updated after a panic",
-        )?;
+        holds_one(engine, key, Some(&expected), "record updated after a panic")?;
     }
-    equal(&engine.count(), &3, "count after panics")?;
+    counts(engine, 3, "after panics")?;
     Ok(4)
 }
 
@@ -146,11 +120,7 @@ pub(super) fn many(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             )?;
             count += 1;
         }
-        equal(
-            &engine.count(),
-            &(records.len() as u64),
-            "count after put_many",
-        )?;
+        counts(engine, records.len() as u64, "after put_many")?;
     }
     Ok(count)
 }
@@ -184,10 +154,11 @@ pub(super) fn updates_of_many(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> 
         (b"b", None),
         (b"none", Some(b"new")),
     ] {
-        equal(
-            &engine.get(key)?.as_deref(),
-            &value,
-            &format!("{key:?} after update_many"),
+        holds_one(
+            engine,
+            key,
+            value,
+            format_args!("{key:?} after update_many"),
         )?;
     }
     engine.update_many(&[], &mut |present| {
@@ -200,28 +171,18 @@ pub(super) fn updates_of_many(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> 
         engine.update_many(&[b"a", b"a"], &mut |_| vec![edit(first), edit(last)])
     };
     edits(Some(b"x"), None)?;
-    equal(
-        &engine.get(b"a")?,
-        &None,
-        "a record put and removed in one update_many",
-    )?;
+    let what = "a record put and removed in one update_many";
+    holds_one(engine, b"a", None, what)?;
     edits(None, Some(b"y"))?;
-    equal(
-        &engine.get(b"a")?,
-        &Some(b"y".to_vec()),
-        "a record removed and put in one update_many",
-    )?;
+    let what = "a record removed and put in one update_many";
+    holds_one(engine, b"a", Some(b"y"), what)?;
     let wide: Vec<Vec<u8>> = (0..300).map(|number| numbered("wide", number)).collect();
     let wide: Vec<(&[u8], &[u8])> = wide.iter().map(|key| (&key[..], &key[..])).collect();
     engine.put_all(&wide)?;
-    equal(
-        &engine.count(),
-        &302,
-        "count after update_many of 300 records",
-    )?;
+    counts(engine, 302, "after update_many of 300 records")?;
     let keys: Vec<&[u8]> = wide.iter().map(|(key, _)| *key).collect();
     equal(&engine.remove_all(&keys)?, &300, "records removed at once")?;
-    equal(&engine.count(), &2, "count after removing at once")?;
+    counts(engine, 2, "after removing at once")?;
     Ok(6)
 }
 
@@ -238,20 +199,13 @@ pub(super) fn limits(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
     if promise.key_len_max < REACH {
         let longest = vec![b'k'; promise.key_len_max as usize];
         engine.put(&longest, b"value")?;
-        equal(
-            &engine.get(&longest)?,
-            &Some(b"value".to_vec()),
-            "record with the longest key",
-        )?;
+        let kept = |what| holds_one(engine, &longest, Some(b"value"), what);
+        kept("record with the longest key")?;
         let over = [&longest[..], b"k"].concat();
         refused(engine.put(&over, b"x"), "put with a key beyond the limit")?;
         let all: [(&[u8], &[u8]); 2] = [(b"k", b"x"), (&over, b"x")];
         refused(engine.put_all(&all), "put_all with a key beyond the limit")?;
-        equal(
-            &engine.get(&longest)?,
-            &Some(b"value".to_vec()),
-            "record next to a refused key",
-        )?;
+        kept("record next to a refused key")?;
         ensure(engine.remove(&longest)?, || {
             "the longest key was not removed".into()
         })?;
@@ -262,34 +216,23 @@ pub(super) fn limits(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
             .map(|n| ((n * 31) >> 3) as u8)
             .collect();
         engine.put(b"long", &longest)?;
-        ensure(engine.get(b"long")?.as_ref() == Some(&longest), || {
-            "the longest value differs".into()
-        })?;
+        let kept = |what: &str| {
+            let found = engine.get(b"long")?;
+            ensure(found.as_ref() == Some(&longest), || what.into())
+        };
+        kept("the longest value differs")?;
         let over = [&longest[..], b"k"].concat();
         refused(engine.put(b"k", &over), "put with a value beyond the limit")?;
         refused(engine.append(b"long", b"x", b""), "append beyond the limit")?;
-        ensure(engine.get(b"long")?.as_ref() == Some(&longest), || {
-            "a refused append changed it".into()
-        })?;
+        kept("a refused append changed it")?;
         let all: [(&[u8], &[u8]); 3] = [(b"k", b"x"), (b"new", &over), (b"last", b"x")];
-        refused(
-            engine.put_all(&all),
-            "put_all with a value beyond the limit",
-        )?;
-        equal(
-            &engine.contains(b"last")?,
-            &false,
-            "a record after a refused one in put_all",
-        )?;
-        equal(
-            &engine.get(b"k")?,
-            &Some(b"before".to_vec()),
-            "record of a refused update",
-        )?;
-        refused(
-            engine.put_many(&all),
-            "put_many with a value beyond the limit",
-        )?;
+        let put = engine.put_all(&all);
+        refused(put, "put_all with a value beyond the limit")?;
+        let what = "a record after a refused one in put_all";
+        equal(&engine.contains(b"last")?, &false, what)?;
+        holds_one(engine, b"k", Some(b"before"), "record of a refused update")?;
+        let put = engine.put_many(&all);
+        refused(put, "put_many with a value beyond the limit")?;
         let values = engine.get_many(&[b"k", b"new", b"last"])?;
         equal(
             &values,
@@ -304,21 +247,14 @@ pub(super) fn limits(engine: &dyn Engine, _: &Effort) -> Outcomes<u64> {
 pub(super) fn clearings(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     for _ in 0..3 {
         let records = fill(engine, "clear", effort.records)?;
-        equal(
-            &engine.count(),
-            &(records.len() as u64),
-            "count before a clear",
-        )?;
+        counts(engine, records.len() as u64, "before a clear")?;
         engine.clear()?;
-        holds(
-            engine,
-            &Model::new(&engine.promise()),
-            &records.into_keys().collect::<Vec<_>>(),
-        )?;
+        let keys: Vec<_> = records.into_keys().collect();
+        holds(engine, &Model::new(&engine.promise()), &keys)?;
     }
     engine.clear()?;
     fill(engine, "clear", 10)?;
-    equal(&engine.count(), &10, "count of a store used after a clear")?;
+    counts(engine, 10, "of a store used after a clear")?;
     Ok(4)
 }
 

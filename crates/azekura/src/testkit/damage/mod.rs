@@ -13,12 +13,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::conformance::message;
+use super::op::scanned;
 use super::random::Random;
 use crate::engine::Reader;
 use crate::error::{Error, Result};
@@ -165,7 +165,7 @@ fn integer(bytes: &[u8], random: &mut Random) -> Bytes {
             u64::MAX,
             1 << 31,
             1 << 63,
-            (1 << 31) - 1,
+            i32::MAX as u64,
             u64::MAX >> 1,
         ]),
         1 => (bytes.len() as u64)
@@ -204,11 +204,7 @@ pub fn read_all<'k, R: Reader + ?Sized>(
         .into_iter()
         .map(|key| (key.clone(), reader.get(key)))
         .collect();
-    let mut shown = Vec::new();
-    let end = reader.scan(None, &mut |key, value| {
-        shown.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    });
+    let (shown, end) = scanned(reader, None, usize::MAX);
     Verdict::Read {
         answers,
         scan: (shown, end.err()),
@@ -255,17 +251,10 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            cases,
-            refused,
-            partly,
-            unharmed,
-            older,
-        } = self;
         write!(
             f,
-            "{cases} damaged files: {refused} refused, {partly} read in part, {unharmed} unharmed, \
-             {older} older values"
+            "{} damaged files: {} refused, {} read in part, {} unharmed, {} older values",
+            self.cases, self.refused, self.partly, self.unharmed, self.older
         )
     }
 }
@@ -285,13 +274,8 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            case,
-            image,
-            mutation,
-            what,
-        } = self;
-        write!(f, "case {case}, image {image}, {mutation:?}: {what}")
+        let (case, image, mutation) = (self.case, self.image, &self.mutation);
+        write!(f, "case {case}, image {image}, {mutation:?}: {}", self.what)
     }
 }
 
@@ -329,15 +313,11 @@ pub fn fuzz(
         cases
             .send((index, mutation.apply(image)))
             .expect("the worker outlives its cases");
+        let older = (effort.older_is_right)(&mutation);
         let judged = match verdicts.recv_timeout(effort.deadline) {
             Err(_) => Err(format!("it hangs: no verdict after {:?}", effort.deadline)),
             Ok(Err(panic)) => Err(format!("a panic: {panic}")),
-            Ok(Ok(verdict)) => judge(
-                image,
-                &verdict,
-                (effort.older_is_right)(&mutation),
-                &mut counts,
-            ),
+            Ok(Ok(verdict)) => judge(image, &verdict, older, &mut counts),
         };
         counts.cases += 1;
         judged.map_err(|what| Failure {
@@ -394,12 +374,8 @@ fn judge(
         if found == now {
             return Ok(());
         }
-        let once = |value| {
-            image
-                .once
-                .get(key)
-                .is_some_and(|values| values.contains(value))
-        };
+        let once = image.once.get(key);
+        let once = |value| once.is_some_and(|values| values.contains(value));
         if older_is_right && found.is_none_or(once) {
             older += 1;
             return Ok(());

@@ -113,17 +113,19 @@ fn image() -> Image {
     image
 }
 
+/// What a reader of `records` answers.
+fn verdict(image: &Image, records: BTreeMap<Bytes, Bytes>) -> Verdict {
+    let answer = |key: &Bytes| (key.clone(), Ok(records.get(key).cloned()));
+    Verdict::Read {
+        answers: image.now.keys().map(answer).collect(),
+        scan: (records.into_iter().collect(), None),
+    }
+}
+
 fn run(leaves: Leaves, effort: &Effort) -> std::result::Result<Counts, Failure> {
     let verify = move |image: &Image, bytes: Bytes| match read(&bytes, leaves) {
         Err(error) => Verdict::Refused(error),
-        Ok(records) => Verdict::Read {
-            answers: image
-                .now
-                .keys()
-                .map(|key| (key.clone(), Ok(records.get(key).cloned())))
-                .collect(),
-            scan: (records.into_iter().collect(), None),
-        },
+        Ok(records) => verdict(image, records),
     };
     fuzz(vec![image()], Arc::new(verify), effort)
 }
@@ -176,18 +178,9 @@ fn panics_and_hangs_are_failures() {
             if bytes != sound {
                 return damaged();
             }
-            let answers = image
-                .now
-                .iter()
-                .map(|(key, value)| (key.clone(), Ok(value.clone())));
-            let shown = image
-                .now
-                .iter()
-                .filter_map(|(key, v)| Some((key.clone(), v.clone()?)));
-            Verdict::Read {
-                answers: answers.collect(),
-                scan: (shown.collect(), None),
-            }
+            let records = image.now.iter();
+            let there = records.filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+            verdict(image, there.collect())
         };
         let effort = Effort {
             deadline: Duration::from_millis(100),
@@ -213,18 +206,11 @@ fn an_older_value_is_right_only_where_it_is_allowed() {
     let mut image = Image::default();
     image.now.insert(key.clone(), Some(new));
     image.once.insert(key.clone(), [old.clone()].into());
-    let verdict = |value: Option<Bytes>| Verdict::Read {
-        scan: (
-            value
-                .iter()
-                .map(|value| (key.clone(), value.clone()))
-                .collect(),
-            None,
-        ),
-        answers: vec![(key.clone(), Ok(value))],
+    let is_right = |value: Option<Bytes>, older| {
+        let records = value.map(|value| (key.clone(), value)).into_iter();
+        let verdict = verdict(&image, records.collect());
+        judge(&image, &verdict, older, &mut Counts::default()).is_ok()
     };
-    let is_right =
-        |value, older| judge(&image, &verdict(value), older, &mut Counts::default()).is_ok();
     assert!(is_right(Some(old.clone()), true));
     assert!(!is_right(Some(old), false));
     assert!(is_right(None, true));
