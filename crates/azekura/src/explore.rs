@@ -163,6 +163,19 @@ mod explored {
         }
     }
 
+    /// Tries until it has the lock, and lets other threads run meanwhile; in no schedule it blocks.
+    fn locked<G>(tries: impl Fn() -> Option<G>, blocks: impl FnOnce() -> G) -> G {
+        yield_point();
+        loop {
+            if let Some(guard) = tries() {
+                return guard;
+            }
+            if !wait() {
+                return blocks();
+            }
+        }
+    }
+
     /// `parking_lot`'s, whose waiters let other threads run.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
@@ -173,15 +186,7 @@ mod explored {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            yield_point();
-            loop {
-                if let Some(guard) = self.0.try_lock() {
-                    return guard;
-                }
-                if !wait() {
-                    return self.0.lock();
-                }
-            }
+            locked(|| self.0.try_lock(), || self.0.lock())
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -213,27 +218,11 @@ mod explored {
         }
 
         pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
-            yield_point();
-            loop {
-                if let Some(guard) = self.0.try_read() {
-                    return guard;
-                }
-                if !wait() {
-                    return self.0.read();
-                }
-            }
+            locked(|| self.0.try_read(), || self.0.read())
         }
 
         pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-            yield_point();
-            loop {
-                if let Some(guard) = self.0.try_write() {
-                    return guard;
-                }
-                if !wait() {
-                    return self.0.write();
-                }
-            }
+            locked(|| self.0.try_write(), || self.0.write())
         }
 
         pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {

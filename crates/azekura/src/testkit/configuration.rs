@@ -133,11 +133,7 @@ fn of_opening(random: &mut Random, within: &Within, capacity: u64) -> OpenOption
     OpenOptions::new()
         .capacity(capacity)
         .space_ratio(*random.choose(&[1.1, 1.3, 1.6, 1.6, 3.0]))
-        .durability(if within.durable && random.one_in(4) {
-            Durability::Power
-        } else {
-            Durability::Process
-        })
+        .durability(durability(random, within.durable))
         .syncs_often(random.one_in(4))
         .sync_interval(
             (background && random.one_in(4)).then(|| Duration::from_millis(1 + random.below(50))),
@@ -145,16 +141,20 @@ fn of_opening(random: &mut Random, within: &Within, capacity: u64) -> OpenOption
         .background(background)
 }
 
+fn durability(random: &mut Random, may_sync: bool) -> Durability {
+    if may_sync && random.one_in(4) {
+        Durability::Power
+    } else {
+        Durability::Process
+    }
+}
+
 /// Options of an object store on one device, with so many bytes for data and no thread of its own. Objects are shorter than
 /// 128 KiB.
 pub fn object_options(random: &mut Random, data: u64) -> object::CreateOptions {
     let journal = *random.choose(&[144 << 10, 192 << 10, 256 << 10, 1 << 20]);
     let more = *random.choose(&[0, 0, data / 2, data]);
-    let durability = if random.one_in(4) {
-        Durability::Power
-    } else {
-        Durability::Process
-    };
+    let durability = durability(random, true);
     object::CreateOptions::new()
         .capacity((journal + data + more).next_multiple_of(4096))
         .journal_size(journal)

@@ -16,12 +16,14 @@
 mod tests;
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use super::Random;
+use super::conformance::message;
+use super::suite::summed;
 use crate::io::sim::{Atom, Fault, Limits, Operation, Replay, SimDisk};
 
 /// How much to try.
@@ -87,18 +89,7 @@ pub struct Counts {
     pub kills: u64,
 }
 
-impl Counts {
-    /// The sum, field by field.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            events: self.events + other.events,
-            crash_states: self.crash_states + other.crash_states,
-            recovery_cuts: self.recovery_cuts + other.recovery_cuts,
-            kills: self.kills + other.kills,
-        }
-    }
-}
+summed!(Counts: events, crash_states, recovery_cuts, kills);
 
 /// What the workload did, and when. Operations are numbered from 0 and follow one another.
 #[derive(Debug)]
@@ -250,13 +241,7 @@ pub fn explore(
     let ledger = Ledger::new(&disk);
     workload(&disk, &ledger);
     let events = disk.events();
-    let mut explorer = Explorer {
-        config,
-        verify: &verify,
-        random: Random::new(config.seed),
-        counts: Counts::default(),
-    };
-    explorer.counts.events = events as u64;
+    let mut explorer = Explorer::new(config, &verify, events, 0);
     let mut replay = disk.replay();
     let first = ledger.first.load(Ordering::Relaxed);
     for at in spread(first..=events, config.cuts_max, &mut explorer.random) {
@@ -294,14 +279,7 @@ pub fn fail_each(
             break;
         }
         let events = disk.events();
-        let random = Random::new(config.seed ^ nth << 32);
-        let mut explorer = Explorer {
-            config,
-            verify: &verify,
-            random,
-            counts,
-        };
-        explorer.counts.events += events as u64;
+        let mut explorer = Explorer::new(config, &verify, events, nth);
         let mut replay = disk.replay();
         replay.advance_to(events);
         // After a failed sync it is unknown what the device has: the same as a power cut.
@@ -314,7 +292,7 @@ pub fn fail_each(
             let end = situation(config, &disk, events);
             format!("{end}, {operation:?} number {nth} failed by {fault:?}")
         });
-        counts = explorer.counts;
+        counts = counts.plus(explorer.counts);
     }
     counts
 }
@@ -338,7 +316,20 @@ struct Explorer<'c, V> {
     counts: Counts,
 }
 
-impl<V: Fn(&Crash<'_>) -> Result<u64, String>> Explorer<'_, V> {
+impl<'c, V: Fn(&Crash<'_>) -> Result<u64, String>> Explorer<'c, V> {
+    /// For run number `nth`, of so many events.
+    fn new(config: &'c Config, verify: &'c V, events: usize, nth: u64) -> Self {
+        Self {
+            config,
+            verify,
+            random: Random::new(config.seed ^ nth << 32),
+            counts: Counts {
+                events: events as u64,
+                ..Counts::default()
+            },
+        }
+    }
+
     /// Everything that may happen at one moment; `killed` is how the death of the process counts.
     fn moment(&mut self, replay: &Replay, done: Done, killed: End, situation: &dyn Fn() -> String) {
         for (number, choice) in replay.choices(&self.config.limits).iter().enumerate() {
@@ -399,13 +390,7 @@ impl<V: Fn(&Crash<'_>) -> Result<u64, String>> Explorer<'_, V> {
             Ok(Ok(found)) if digest.is_none_or(|digest| digest == found) => return found,
             Ok(Ok(_)) => "what was seen before is gone".to_owned(),
             Ok(Err(what)) => what,
-            Err(panicked) => match panicked.downcast::<String>() {
-                Ok(what) => *what,
-                Err(other) => match other.downcast::<&str>() {
-                    Ok(what) => (*what).to_owned(),
-                    Err(other) => resume_unwind(other),
-                },
-            },
+            Err(panic) => message(&*panic).to_owned(),
         };
         panic!("{}; {:?}: {what}", place(), crash.done)
     }

@@ -6,7 +6,8 @@
 //! so changes take turns; reads do not.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Random;
 use crate::engine::{
@@ -19,6 +20,7 @@ use crate::record::memory::baby::BabyDb;
 use crate::record::memory::std_hash::StdHashDb;
 use crate::record::memory::std_tree::StdTreeDb;
 use crate::record::memory::tiny::TinyDb;
+use crate::verbs::Verbs;
 
 /// The methods of an engine's own.
 pub trait Methods: Engine {
@@ -29,25 +31,14 @@ pub trait Methods: Engine {
     /// Its `remove`.
     fn own_remove(&self, key: &[u8]) -> Result<bool>;
 
-    /// Its `get`, or what `own_read` lends, copied.
-    fn own_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        self.own_read(key, &mut |value| found = value.map(<[u8]>::to_vec))?;
-        Ok(found)
-    }
-
-    /// Its `remove_many`, or `own_remove` of each.
-    fn own_remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-        let mut removed = 0;
-        for key in keys {
-            removed += u64::from(self.own_remove(key)?);
-        }
-        Ok(removed)
-    }
+    /// Its `get`, or the verb.
+    fn own_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Its `remove_many`, or the verb.
+    fn own_remove_many(&self, keys: &[&[u8]]) -> Result<u64>;
 }
 
 macro_rules! methods {
-    ($($engine:ty),*; $more:tt) => {$(
+    ($($engine:ty),*) => {$(
         impl Methods for $engine {
             fn own_read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
                 <$engine>::read_with(self, key, visit)
@@ -58,21 +49,16 @@ macro_rules! methods {
             fn own_remove(&self, key: &[u8]) -> Result<bool> {
                 <$engine>::remove(self, key)
             }
-            methods!(more $engine, $more);
+            fn own_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+                <$engine>::get(self, key)
+            }
+            fn own_remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+                <$engine>::remove_many(self, keys)
+            }
         }
     )*};
-    (more $engine:ty, few) => {};
-    (more $engine:ty, all) => {
-        fn own_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-            <$engine>::get(self, key)
-        }
-        fn own_remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-            <$engine>::remove_many(self, keys)
-        }
-    };
 }
-methods!(HashDb, TinyDb, BabyDb, CacheDb; all);
-methods!(StdHashDb, StdTreeDb; few);
+methods!(HashDb, TinyDb, BabyDb, CacheDb, StdHashDb, StdTreeDb);
 
 /// An engine, used by its own methods.
 pub struct Inherent<E>(E, Mutex<()>);
@@ -129,7 +115,7 @@ impl<E: Methods> Engine for Inherent<E> {
         key: &[u8],
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.1.lock();
         let present = self.0.own_get(key)?;
         match decide(present.as_deref()) {
             Edit::Keep => Ok(()),
@@ -139,12 +125,12 @@ impl<E: Methods> Engine for Inherent<E> {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.1.lock();
         self.0.update_many(keys, decide)
     }
 
     fn clear(&self) -> Result<()> {
-        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.1.lock();
         self.0.clear()
     }
 }

@@ -14,11 +14,14 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+use super::conformance::message;
 use super::random::Random;
+use super::suite::summed;
 use crate::explore;
 
 /// Turns of one schedule after which it is taken not to end.
@@ -58,18 +61,7 @@ pub struct Tried {
     pub turns_of_started: u64,
 }
 
-impl Tried {
-    /// The sum, field by field.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            schedules: self.schedules + other.schedules,
-            turns: self.turns + other.turns,
-            changes: self.changes + other.changes,
-            turns_of_started: self.turns_of_started + other.turns_of_started,
-        }
-    }
-}
+summed!(Tried: schedules, turns, changes, turns_of_started);
 
 /// A schedule that failed.
 #[derive(Clone, Debug)]
@@ -417,7 +409,7 @@ impl Baton {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn turns_of(self: &Arc<Self>, own: usize) -> Arc<Turns> {
@@ -466,11 +458,7 @@ impl Baton {
         let outcome = catch_unwind(AssertUnwindSafe(body));
         crate::epoch::leave();
         explore::take_turns(None);
-        let panic = outcome.err().map(|panic| {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            text.unwrap_or_else(|| "a panic without words".to_owned())
-        });
+        let panic = outcome.err().map(|panic| message(&*panic).to_owned());
         self.end(own, panic);
     }
 
@@ -490,17 +478,14 @@ impl Baton {
         while state.threads.iter().any(|t| t.stage != Stage::Ended) {
             let what = "a thread that a store started outlives the schedule";
             state.failure.get_or_insert_with(|| what.to_owned());
-            state = self
-                .ended
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.ended.wait(&mut state);
         }
     }
 
     fn until_turn(own: usize, mut state: MutexGuard<'_, State>) -> MutexGuard<'_, State> {
         let turn = Arc::clone(&state.threads[own].turn);
         while state.current != own {
-            state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+            turn.wait(&mut state);
         }
         state
     }
@@ -593,7 +578,7 @@ pub fn explore(
     scenario: impl Fn(u64, &mut dyn FnMut(Threads<'_>)),
 ) -> Result<Tried, Failure> {
     static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     be_quiet();
     let _one = OneProcessor::take();
     let mut tried = Tried::default();
@@ -614,9 +599,7 @@ pub fn explore(
         }));
         IS_QUIET.set(false);
         if let Err(panic) = checked {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            outcome = Err(failure.or(text).unwrap_or_default());
+            outcome = Err(failure.unwrap_or_else(|| message(&*panic).to_owned()));
             break;
         }
         seed += 1;

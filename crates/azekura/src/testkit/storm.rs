@@ -37,6 +37,7 @@ use history::{Did, History, value};
 use super::Random;
 use super::crash::{self, Config, Counts, Crash, End, Ledger};
 use super::schedule::{self, Lead, Threads, Tried, yield_point};
+use super::suite::summed;
 use crate::error::{Kind, Result};
 use crate::io::sim::SimDisk;
 
@@ -115,16 +116,7 @@ pub struct Answers {
     pub refused: u64,
 }
 
-impl Answers {
-    /// The sum, field by field.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            taken: self.taken + other.taken,
-            refused: self.refused + other.refused,
-        }
-    }
-}
+summed!(Answers: taken, refused);
 
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]

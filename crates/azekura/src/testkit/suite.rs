@@ -58,6 +58,20 @@ pub fn tried_in_rounds(count: u64, rounds: u64, each_least: u64, what: &str) {
     demand(count, rounds * each_least, what);
 }
 
+/// Gives figures a sum, field by field.
+macro_rules! summed {
+    ($figures:ty: $($field:ident),*) => {
+        impl $figures {
+            /// The sum, field by field.
+            #[must_use]
+            pub fn plus(self, other: Self) -> Self {
+                Self { $($field: self.$field + other.$field),* }
+            }
+        }
+    };
+}
+pub(super) use summed;
+
 /// A case under way. If the test panics while it is held, its seed and what was drawn for it are printed.
 #[must_use]
 pub struct Case(String);

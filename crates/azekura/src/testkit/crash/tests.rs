@@ -83,12 +83,9 @@ fn word(bytes: &[u8], index: usize) -> u64 {
 }
 
 impl Toy {
-    fn create(disk: &SimDisk, bug: Bug) -> Result<Self> {
-        let directory = disk.directory();
-        let storage = directory.create(Path::new("new"))?;
-        storage.resize(SIZE)?;
+    fn empty(storage: Arc<dyn Storage>, bug: Bug) -> Result<Self> {
         let map = storage.map(SIZE)?;
-        let mut toy = Self {
+        Ok(Self {
             storage,
             map,
             bug,
@@ -97,7 +94,14 @@ impl Toy {
             held: Vec::new(),
             cells: [0; CELLS],
             failed: false,
-        };
+        })
+    }
+
+    fn create(disk: &SimDisk, bug: Bug) -> Result<Self> {
+        let directory = disk.directory();
+        let storage = directory.create(Path::new("new"))?;
+        storage.resize(SIZE)?;
+        let mut toy = Self::empty(storage, bug)?;
         toy.header()?;
         if bug != Bug::NameBeforeContent {
             toy.storage.sync()?;
@@ -124,37 +128,19 @@ impl Toy {
         let slots = bytes[..1024]
             .chunks(512)
             .filter(|slot| is_sealed(&slot[..128]));
-        let epoch = slots
-            .map(|slot| word(slot, 0))
-            .max()
-            .expect("a header is valid");
-        let mut cells = [0; CELLS];
-        cells
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, cell)| *cell = word(&bytes[1024..], i));
-        let mut count = 0;
-        while count < RECORDS_MAX {
-            let record = &bytes[LOG as usize + count as usize * RECORD..][..RECORD];
-            let fits = word(record, 0) == epoch && word(record, 1) == count + 1;
+        let epoch = slots.map(|slot| word(slot, 0)).max();
+        let mut toy = Self::empty(storage, bug)?;
+        toy.epoch = epoch.expect("a header is valid");
+        toy.cells = std::array::from_fn(|cell| word(&bytes[1024..], cell));
+        while toy.count < RECORDS_MAX {
+            let record = &bytes[LOG as usize + toy.count as usize * RECORD..][..RECORD];
+            let fits = word(record, 0) == toy.epoch && word(record, 1) == toy.count + 1;
             if !fits || (bug != Bug::SkipsTheChecksum && !is_sealed(record)) {
                 break;
             }
-            cells[word(record, 2) as usize % CELLS] = word(record, 3);
-            count += 1;
+            toy.cells[word(record, 2) as usize % CELLS] = word(record, 3);
+            toy.count += 1;
         }
-        let map = storage.map(SIZE)?;
-        let held = Vec::new();
-        let mut toy = Self {
-            storage,
-            map,
-            bug,
-            epoch,
-            count,
-            held,
-            cells,
-            failed: false,
-        };
         if bug != Bug::TrustsTheTail {
             toy.checkpoint(bug != Bug::RecoversWithoutSync)?;
         }
@@ -305,6 +291,10 @@ fn explored(config: &Config, bug: Bug) -> Option<String> {
     violation(|| explore(config, workload(bug), verify(bug)))
 }
 
+fn failed(config: &Config, operation: Operation, fault: Fault, bug: Bug) -> Counts {
+    fail_each(config, operation, fault, workload(bug), verify(bug))
+}
+
 #[test]
 fn a_sound_store_survives_every_cut_and_kill() {
     let counts = explore(&Config::new(1), workload(Bug::None), verify(Bug::None));
@@ -344,14 +334,12 @@ fn a_store_that_misses_a_sync_is_caught_whichever_it_is() {
         Bug::ForgetsTheFolder,
         Bug::NameBeforeContent,
     ];
+    let config = Config {
+        kills: false,
+        ..Config::new(3)
+    };
     for bug in bugs {
-        let found = explored(
-            &Config {
-                kills: false,
-                ..Config::new(3)
-            },
-            bug,
-        );
+        let found = explored(&config, bug);
         let found = found.unwrap_or_else(|| panic!("{bug:?} was not caught"));
         assert!(found.starts_with("seed 3, after event "), "{found}");
         assert!(found.contains("power cut, choice "), "{found}");
@@ -424,13 +412,7 @@ fn a_sound_store_survives_every_single_fault() {
         (Operation::SyncNames, Fault::Error),
     ];
     for (operation, fault) in trials {
-        let counts = fail_each(
-            &config,
-            operation,
-            fault,
-            workload(Bug::None),
-            verify(Bug::None),
-        );
+        let counts = failed(&config, operation, fault, Bug::None);
         assert!(
             counts.kills > 0 && counts.crash_states > 0,
             "{operation:?} {counts:?}"
@@ -441,20 +423,12 @@ fn a_sound_store_survives_every_single_fault() {
 #[test]
 fn a_store_that_takes_a_failed_sync_lightly_is_caught() {
     for bug in [Bug::TriesAgain, Bug::BelievesTheCache] {
-        let run = || {
-            let config = Config {
-                recovery_one_in: 1,
-                ..Config::new(9)
-            };
-            fail_each(
-                &config,
-                Operation::Sync,
-                Fault::Error,
-                workload(bug),
-                verify(bug),
-            )
+        let config = Config {
+            recovery_one_in: 1,
+            ..Config::new(9)
         };
-        let found = violation(run).unwrap_or_else(|| panic!("{bug:?} was not caught"));
+        let found = violation(|| failed(&config, Operation::Sync, Fault::Error, bug));
+        let found = found.unwrap_or_else(|| panic!("{bug:?} was not caught"));
         assert!(found.contains("Sync number "), "{found}");
     }
 }
