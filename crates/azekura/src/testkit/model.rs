@@ -87,8 +87,9 @@ impl Model {
 
     /// Fulfils the wishes, all or none, the later ones over the earlier ones.
     fn fulfil(&mut self, wishes: &[(Bytes, Wish)], outcome: Outcome) -> Outcome {
+        let mut last = BTreeMap::new();
         let changes = wishes.iter().filter(|(_, wish)| *wish != Wish::Keep);
-        let last: BTreeMap<_, _> = changes.map(|(key, wish)| (key, wish)).collect();
+        last.extend(changes.map(|(key, wish)| (key, wish)));
         let too_large = |(key, wish): (&&Bytes, &&Wish)| matches!(wish, Wish::Put(value) if self.too_large(key, value));
         if last.iter().any(too_large) {
             return Outcome::Refused(Kind::TooLarge);

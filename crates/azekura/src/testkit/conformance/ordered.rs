@@ -145,7 +145,7 @@ fn from_anywhere(
         let (shown, end) = scanned(engine, Some(&engine.bookmark_at(&sought)), 1);
         end?;
         let what = format!("the record from a bookmark at {sought:?}");
-        equal(&shown.first(), &expected.as_ref(), &what)?;
+        equal(&&shown[..], &expected.as_slice(), &what)?;
         let mut cursor = door.cursor();
         let there = cursor.seek(&sought)?;
         let found = (there, record(&*cursor));
