@@ -131,7 +131,7 @@ maps! { self, key, value, visit:
         with visit(read(&self.0).get(key).map(|value| &**value)),
         remove write(&self.0).remove(key),
         len read(&self.0).len();
-    /// The standard library's ordered map behind its reader-writer lock.
+    /// The standard library's ordered map under such a lock.
     StdBtree(RwLock<BTreeMap<Bytes, Bytes>>), "std-btree",
         put write(&self.0).insert(key.into(), value.into()),
         with visit(read(&self.0).get(key).map(|value| &**value)),
