@@ -53,10 +53,11 @@ impl<T> Deref for Retiring<'_, T> {
 
 impl<T> Drop for Retiring<'_, T> {
     fn drop(&mut self) {
-        drop(
-            self.owner
-                .retire(&mut self.owner.replaced.lock(), self.value),
-        );
+        let elapsed = self
+            .owner
+            .retire(&mut self.owner.replaced.lock(), self.value);
+        // Without the lock: a value may take long to drop.
+        drop(elapsed);
     }
 }
 

@@ -243,7 +243,6 @@ impl Log {
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let body = body(entries);
-        let mut header = Header::new(FrameKind::BATCH, 0, entries.len(), body);
         // Of a frame's header of two words.
         let most = self.geometry.frame_max() as usize - 16;
         if body > most {
@@ -253,7 +252,7 @@ impl Log {
                 .found(found, format!("{most} or less"))
                 .remedy("change fewer records at once"));
         }
-        header.value_len = body as u32;
+        let header = Header::new(FrameKind::BATCH, 0, entries.len(), body);
         let room = self.reserve(header.frame_len(), class)?;
         self.mark_rest_of_batch_dead(&room, header, entries);
         let mut at = header.header_len();

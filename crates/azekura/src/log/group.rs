@@ -156,6 +156,42 @@ mod tests {
         group.share(|| Ok(false), || Ok(())).ok();
     }
 
+    /// Two callers wait while a third syncs; the first of them leads, and fails.
+    #[test]
+    fn a_caller_that_waits_does_not_succeed_with_a_sync_that_failed() {
+        let group = Group::default();
+        let (called, calls) = std::sync::mpsc::channel();
+        let led = AtomicU64::new(0);
+        let share = || {
+            let is_covered = || {
+                called.send(()).ok();
+                Ok(false)
+            };
+            group.share(is_covered, || match led.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(Error::new(Kind::Io, "the device is gone")),
+                _ => Ok(()),
+            })
+        };
+        let shared = std::thread::scope(|scope| {
+            let (begun, begins) = std::sync::mpsc::channel();
+            let (group, calls) = (&group, calls);
+            scope.spawn(move || {
+                let sync = || {
+                    begun.send(()).ok();
+                    // They hold the lock when they ask whether they are covered, until they wait.
+                    calls.iter().take(2).for_each(drop);
+                    Ok(())
+                };
+                group.share(|| Ok(false), sync).ok();
+            });
+            begins.recv().ok();
+            let waiting = [(); 2].map(|()| scope.spawn(share.clone()));
+            waiting.map(|thread| thread.join().is_ok_and(|shared| shared.is_ok()))
+        });
+        assert_eq!(shared.iter().filter(|is_ok| **is_ok).count(), 1);
+        assert_eq!((led.into_inner(), group.count()), (2, 2));
+    }
+
     #[test]
     fn a_sync_that_panics_leaves_the_lead_to_the_next() {
         let group = Group::default();

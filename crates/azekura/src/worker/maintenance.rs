@@ -198,6 +198,13 @@ mod tests {
     }
 
     #[test]
+    fn after_an_error_the_sync_of_the_interval_stays_due() {
+        let hour = Duration::from_secs(3600);
+        let mut task = planned(None, Some(hour));
+        assert!(matches!(task.step(true), Next::After(left) if left <= hour));
+    }
+
+    #[test]
     fn an_error_ends_the_task_only_if_the_store_is_poisoned() {
         let mut task = planned(None, None);
         assert_eq!(task.step(true), Next::Idle);

@@ -2,7 +2,8 @@
 //!
 //! A store registers a [`Task`] with [`Worker::start`]. Each step of it does a bounded piece of work and answers when the next one
 //! is due ([`Next`]); [`Notify`] makes it due at once. All stores of a process share one pool of threads, so an idle store costs
-//! no thread. [`Maintenance`](maintenance::Maintenance) is the task that engines are clients of: interval of syncs, errors, end.
+//! no thread, though a hash file with an interval of syncs takes a short step in each.
+//! [`Maintenance`](maintenance::Maintenance) is the task that engines are clients of: interval of syncs, errors, end.
 //!
 //! ```text
 //!   notify() ---> flag ---> queue, by instant ---> thread ---> step ---> Idle | After | Now ---> queue

@@ -158,6 +158,32 @@ fn a_stop_waits_for_the_running_step_and_the_task_is_dropped_then() {
 }
 
 #[test]
+fn the_end_of_a_task_wakes_the_thread_that_waits_for_it() {
+    let pool = pool(LIMITS);
+    let (stopped, stops) = channel();
+    let mut answers = Vec::new();
+    for number in [1, 2] {
+        let (step, begins, answer) = guided();
+        let (worker, notify) = start(pool, step);
+        notify.notify();
+        begins.recv_timeout(LONG).unwrap();
+        answers.push((answer, begins));
+        let stopped = stopped.clone();
+        std::thread::spawn(move || {
+            worker.stop();
+            stopped.send(number).ok();
+        });
+        // So that it waits before the next one does.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for number in [2, 1] {
+        let (answer, _begins) = answers.pop().unwrap();
+        answer.send(Next::Idle).unwrap();
+        assert_eq!(stops.recv_timeout(LONG), Ok(number));
+    }
+}
+
+#[test]
 fn a_task_that_always_has_more_to_do_leaves_another_its_steps() {
     let limits = Limits {
         at_once: 1,

@@ -3,7 +3,7 @@
 //! Here seeds decide how they meet (`testkit::schedule`): `index` has writers grow a chunk under readers, `store` has them
 //! overwrite, remove, move and scan records of a `TinyDb`, `ordered` has them divide and join nodes of a `BabyDb`, `cache`
 //! has them drop records that others read, `reader` has them put records while a reader opens their file, `synced` has them
-//! share syncs, `objects` takes snapshots of an object store during its checkpoints, `storm` crashes hash files and object stores
+//! share syncs, `marks` has them set marks, `objects` takes snapshots of an object store during its checkpoints, `storm` crashes hash files and object stores
 //! that they use. Each rule that readers without locks rely on is broken once by a patch in `mutants/`,
 //! and one of these tests must fail then. Built with `--cfg azekura_explore` only (`make explore`); lines beginning `tried:` state how much was tried.
 
@@ -11,6 +11,7 @@
 
 mod cache;
 mod index;
+mod marks;
 mod objects;
 mod ordered;
 mod reader;

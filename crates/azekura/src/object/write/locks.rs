@@ -97,8 +97,32 @@ impl Drop for ObjectGuard {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     use super::*;
+
+    /// The first that waits needs what is still held.
+    #[test]
+    fn the_end_of_a_lock_wakes_the_thread_that_waits_for_it() {
+        let locks = Arc::new(ObjectLocks::default());
+        let held = [1, 2].map(|id| locks.lock(ObjectId(id)));
+        let (locked, order) = channel();
+        for id in [1, 2] {
+            let (locks, locked) = (Arc::clone(&locks), locked.clone());
+            std::thread::spawn(move || {
+                let _guard = locks.lock(ObjectId(id));
+                locked.send(id).ok();
+            });
+            // So that it waits before the next one does.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let [first, second] = held;
+        drop(second);
+        assert_eq!(order.recv_timeout(Duration::from_secs(20)), Ok(2));
+        drop(first);
+        assert_eq!(order.recv_timeout(Duration::from_secs(20)), Ok(1));
+    }
 
     #[test]
     fn nobody_is_inside_with_another_of_the_same_object_or_range() {

@@ -145,7 +145,8 @@ impl Store {
         self.remove_with(id, self.core.options.durability)
     }
 
-    /// As [`remove`](Self::remove), with a durability of its own.
+    /// As [`remove`](Self::remove), with a durability of its own. What did not exist is not synced: the removal by another
+    /// thread that made it so is durable when that thread returns.
     pub fn remove_with(&self, id: ObjectId, durability: Durability) -> Result<bool> {
         let guard = self.core.locks.lock(id);
         let was_there = self.core.remove(id)?;

@@ -16,6 +16,45 @@ fn a_limit_beyond_all_addresses_is_as_none() {
     }
 }
 
+/// Two threads count in one record of a store that is full but for a slot or two.
+#[test]
+fn an_update_that_found_no_room_is_not_done_over_the_value_of_another() {
+    let db = TinyDb::with(&Options::new().memory_limit(1 << 20)).unwrap();
+    let numbered = |number: u64, len: usize| {
+        let mut value = number.to_le_bytes().to_vec();
+        value.resize(len, 7);
+        value
+    };
+    let number_in = |value: &[u8]| u64::from_le_bytes(*value.first_chunk().unwrap());
+    let mut fillers = 0u64;
+    while db.put(&fillers.to_le_bytes(), &[1; 7000]).is_ok() {
+        fillers += 1;
+    }
+    for filler in 0..2u64 {
+        db.remove(&filler.to_le_bytes()).unwrap();
+    }
+    db.put(b"counter", &numbered(0, 7000)).unwrap();
+    let count = || {
+        let add = |before: Option<&[u8]>| {
+            Edit::Put(numbered(number_in(before.unwrap()) + 1, 7000).into())
+        };
+        (0..20_000)
+            .filter(|_| db.edit(b"counter", add).is_ok())
+            .count() as u64
+    };
+    let done: u64 = std::thread::scope(|scope| {
+        let threads = [(); 3].map(|()| scope.spawn(count));
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    let refused = 60_000 - done;
+    assert_eq!(
+        number_in(&db.get(b"counter").unwrap().unwrap()),
+        done,
+        "{refused} refused"
+    );
+    assert!(refused > 0, "it is full at times");
+}
+
 /// Threads that overwrite a long value each leave no more behind than waits for readers.
 #[test]
 fn what_many_threads_overwrite_is_used_again() {
