@@ -33,6 +33,7 @@ pub use operate::client_info::ClientInfo;
 pub(crate) use operate::client_info::CloseReason;
 pub use operate::clients::ClientEntry;
 pub use operate::counters::Counters;
+pub(crate) use operate::counters::figures;
 pub use operate::errors::ErrorCounters;
 pub use operate::latency;
 pub(crate) use operate::logins::network;

@@ -4,6 +4,7 @@
 //! refused until the data is open (`begin`). A unix socket that a dead server left is replaced; one that answers belongs to
 //! another server. At the end a unix socket is removed, unless another file is at its path by then. It knows no protocol.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -183,14 +184,7 @@ impl Listeners {
 
     /// Receives datagrams at a UDP address. Returns the address. Errors as for [`tcp`](Self::tcp).
     pub fn udp(&mut self, address: SocketAddr) -> Result<SocketAddr> {
-        let describe = |e: std::io::Error| match e.raw_os_error() {
-            Some(code) => taken(
-                &address.to_string(),
-                "--listen",
-                rustix::io::Errno::from_raw_os_error(code),
-            ),
-            None => Error::io("cannot listen", e),
-        };
+        let describe = |e: io::Error| taken(&address.to_string(), "--listen", e);
         let socket = UdpSocket::bind(address).map_err(describe)?;
         socket.set_nonblocking(true).map_err(describe)?;
         let bound = socket.local_addr().map_err(describe)?;
@@ -202,10 +196,7 @@ impl Listeners {
     /// Listens at the HTTP address of the status page; the last call counts. Returns the address. Errors as for
     /// [`tcp`](Self::tcp).
     pub fn metrics(&mut self, address: SocketAddr) -> Result<SocketAddr> {
-        let describe = |e: std::io::Error| match rustix::io::Errno::from_io_error(&e) {
-            Some(errno) => taken(&address.to_string(), "--metrics", errno),
-            None => Error::io("cannot listen", e),
-        };
+        let describe = |e: io::Error| taken(&address.to_string(), "--metrics", e);
         let listener = TcpListener::bind(address).map_err(describe)?;
         let bound = listener.local_addr().map_err(describe)?;
         self.metrics = Some(listener);
@@ -303,17 +294,16 @@ fn check_path(path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-fn taken(address: &str, by: &str, error: rustix::io::Errno) -> Error {
-    if error == rustix::io::Errno::ADDRINUSE {
-        return Error::new(
-            ErrorKind::Locked,
-            format!("another process listens on {address}"),
-        )
-        .remedy(format!("stop it, or choose another address by {by}"));
-    }
-    let remedy = match error {
-        rustix::io::Errno::ACCESS => "a port below 1024 needs a privilege".to_owned(),
-        rustix::io::Errno::ADDRNOTAVAIL => {
+fn taken(address: &str, by: &str, error: impl Into<io::Error>) -> Error {
+    let error = error.into();
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let what = format!("another process listens on {address}");
+            let remedy = format!("stop it, or choose another address by {by}");
+            return Error::new(ErrorKind::Locked, what).remedy(remedy);
+        }
+        io::ErrorKind::PermissionDenied => "a port below 1024 needs a privilege".to_owned(),
+        io::ErrorKind::AddrNotAvailable => {
             "no interface of this machine has this address".to_owned()
         }
         _ => format!("choose another address by {by}"),

@@ -7,23 +7,12 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::memcached::figures;
 use crate::memcached::latency::Work;
 
 use super::metrics::Metrics;
 
-/// Names every column once, as an item of `Column` and as its word.
-macro_rules! columns {
-    ($($name:ident $word:literal)*) => {
-        /// What a row has.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Column { $($name),* }
-
-        /// The words of columns, in their order.
-        pub(super) const WORDS: &[&str] = &[$($word),*];
-    };
-}
-
-columns! {
+figures! { Column:
     Gets "gets_per_second"
     Sets "sets_per_second"
     Others "others_per_second"

@@ -41,6 +41,21 @@ fn mode_of(header: &Header) -> Mode {
     mode.unwrap_or(Mode::Replace)
 }
 
+/// A packet that is sound and whole, in its parts.
+struct Packet<'p> {
+    header: &'p Header,
+    extras: &'p [u8],
+    key: &'p [u8],
+    value: &'p [u8],
+}
+
+impl Packet<'_> {
+    /// The version that the item must have, if the packet states one.
+    fn compare(&self) -> Option<u64> {
+        (self.header.cas != 0).then_some(self.header.cas)
+    }
+}
+
 /// What follows a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -73,11 +88,11 @@ pub(crate) fn refuse_too_large(
     true
 }
 
-/// Executes a packet that is sound and whole: `packet` up to its key, then `value`.
+/// Executes a packet that is sound and whole: `front` up to its key, then `value`.
 pub(crate) fn execute(
     executor: &mut Executor,
     header: &Header,
-    packet: &[u8],
+    front: &[u8],
     value: &[u8],
     output: &mut Vec<u8>,
 ) -> After {
@@ -85,38 +100,43 @@ pub(crate) fn execute(
         refuse(output, header, Status::Unknown);
         return After::On;
     };
+    let (extras, key) = header.front(front);
+    let packet = Packet {
+        header,
+        extras,
+        key,
+        value,
+    };
     let done = match operation.loud() {
         Opcode::Set | Opcode::Add | Opcode::Replace | Opcode::Append | Opcode::Prepend => {
-            store(executor, header, packet, value, output)
+            store(executor, &packet, output)
         }
-        Opcode::Delete => delete(executor, header, packet, output),
-        Opcode::Increment => arithmetic(executor, header, true, packet, output),
-        Opcode::Decrement => arithmetic(executor, header, false, packet, output),
+        Opcode::Delete => delete(executor, &packet, output),
+        up @ (Opcode::Increment | Opcode::Decrement) => {
+            arithmetic(executor, &packet, up == Opcode::Increment, output)
+        }
         Opcode::Quit => {
             if !operation.is_quiet() {
                 push(output, header, 0, 0, b"", b"", b"");
             }
             return After::Close;
         }
-        Opcode::Flush => flush_all(executor, header, packet, output),
-        Opcode::Noop => {
-            push(output, header, 0, 0, b"", b"", b"");
-            Ok(())
-        }
-        Opcode::Version => {
-            push(output, header, 0, 0, b"", b"", stats::VERSION.as_bytes());
+        Opcode::Flush => flush_all(executor, &packet, output),
+        loud @ (Opcode::Noop | Opcode::Version | Opcode::AuthList) => {
+            let text = match loud {
+                Opcode::Version => stats::VERSION,
+                Opcode::AuthList => "PLAIN",
+                _ => "",
+            };
+            push(output, header, 0, 0, b"", b"", text.as_bytes());
             Ok(())
         }
         Opcode::Stat => {
-            stat(executor, header, packet, output);
+            stat(executor, &packet, output);
             Ok(())
         }
         Opcode::Touch | Opcode::GetAndTouch | Opcode::GetAndTouchWithKey => {
-            touch(executor, header, packet, output)
-        }
-        Opcode::AuthList => {
-            push(output, header, 0, 0, b"", b"", b"PLAIN");
-            Ok(())
+            touch(executor, &packet, output)
         }
         Opcode::AuthStart | Opcode::AuthStep => return After::Admit,
         // Reads are answered in runs, before this; `loud` gives no other.
@@ -152,14 +172,8 @@ pub(crate) fn admitted(header: &Header, is_admitted: bool, output: &mut Vec<u8>)
     }
 }
 
-fn store(
-    executor: &mut Executor,
-    header: &Header,
-    packet: &[u8],
-    value: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
-    let (extras, key) = header.front(packet);
+fn store(executor: &mut Executor, packet: &Packet<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let (header, extras) = (packet.header, packet.extras);
     let is_quiet = header.is_quiet();
     let mode = match mode_of(header) {
         Mode::Set | Mode::Add | Mode::Replace if header.cas != 0 => Mode::Cas,
@@ -168,11 +182,11 @@ fn store(
     let exptime = time(extras.get(4..).and_then(word).unwrap_or(0));
     let stored = executor.store(&New {
         mode,
-        key,
+        key: packet.key,
         flags: word(extras).unwrap_or(0),
         expires: executor.service.expires(exptime),
-        data: value,
-        compare: (header.cas != 0).then_some(header.cas),
+        data: packet.value,
+        compare: packet.compare(),
         version: None,
         may_be_stale: false,
         vivify: false,
@@ -196,15 +210,9 @@ fn store(
     Ok(())
 }
 
-fn delete(
-    executor: &mut Executor,
-    header: &Header,
-    packet: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
-    let (_, key) = header.front(packet);
-    let compare = (header.cas != 0).then_some(header.cas);
-    match executor.remove(key, compare, "delete")? {
+fn delete(executor: &mut Executor, packet: &Packet<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let header = packet.header;
+    match executor.remove(packet.key, packet.compare(), "delete")? {
         Some(true) if header.is_quiet() => {}
         Some(true) => push(output, header, 0, 0, b"", b"", b""),
         Some(false) => refuse(output, header, Status::Exists),
@@ -215,12 +223,11 @@ fn delete(
 
 fn arithmetic(
     executor: &mut Executor,
-    header: &Header,
+    packet: &Packet<'_>,
     up: bool,
-    packet: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<()> {
-    let (extras, key) = header.front(packet);
+    let (header, extras) = (packet.header, packet.extras);
     let (Some(delta), Some(initial), Some(exptime)) = (
         long(extras, 0),
         long(extras, 8),
@@ -231,11 +238,11 @@ fn arithmetic(
     };
     let expires = executor.service.expires(time(exptime));
     let counted = executor.count(
-        key,
+        packet.key,
         &Step {
             up,
             delta,
-            compare: (header.cas != 0).then_some(header.cas),
+            compare: packet.compare(),
             version: None,
             // All ones: nothing is created.
             initial: (exptime != u32::MAX).then_some((initial, expires)),
@@ -255,15 +262,10 @@ fn arithmetic(
     Ok(())
 }
 
-fn flush_all(
-    executor: &mut Executor,
-    header: &Header,
-    packet: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
-    let (extras, _) = header.front(packet);
+fn flush_all(executor: &mut Executor, packet: &Packet<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let header = packet.header;
     if executor.service.settings.flush_enabled {
-        executor.flush(time(word(extras).unwrap_or(0)))?;
+        executor.flush(time(word(packet.extras).unwrap_or(0)))?;
         if !header.is_quiet() {
             push(output, header, 0, 0, b"", b"", b"");
         }
@@ -273,14 +275,11 @@ fn flush_all(
     Ok(())
 }
 
-fn touch(
-    executor: &mut Executor,
-    header: &Header,
-    packet: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
-    let (extras, key) = header.front(packet);
-    let expires = executor.service.expires(time(word(extras).unwrap_or(0)));
+fn touch(executor: &mut Executor, packet: &Packet<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let (header, key) = (packet.header, packet.key);
+    let expires = executor
+        .service
+        .expires(time(word(packet.extras).unwrap_or(0)));
     let found = executor.touch(key, expires, |item| {
         answer_read(output, header, key, Some(&item));
     })?;
@@ -293,9 +292,9 @@ fn touch(
     Ok(())
 }
 
-fn stat(executor: &mut Executor, header: &Header, packet: &[u8], output: &mut Vec<u8>) {
-    let (_, group) = header.front(packet);
-    let mut words = Words(group);
+fn stat(executor: &mut Executor, packet: &Packet<'_>, output: &mut Vec<u8>) {
+    let header = packet.header;
+    let mut words = Words(packet.key);
     let (name, word) = (words.next().unwrap_or_default(), words.next());
     match name {
         b"reset" => stats::reset(executor),

@@ -19,9 +19,21 @@ use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words};
 /// The answer to nearly every fault of an `ma`.
 const BAD_FLAG_OF_COUNT: &str = "CLIENT_ERROR invalid or duplicate flag";
 
-fn refuse(output: &mut Vec<u8>, line: &str) {
+/// A command whose line is sound: its key is decoded.
+struct Request<'l> {
+    line: &'l Line<'l>,
+    flags: &'l Flags,
+    key: &'l [u8],
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it ends a command, which has this result"
+)]
+fn refuse(output: &mut Vec<u8>, line: &str) -> Result<()> {
     output.extend_from_slice(line.as_bytes());
     output.extend_from_slice(b"\r\n");
+    Ok(())
 }
 
 /// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone, in all modes.
@@ -52,10 +64,7 @@ pub(crate) fn set(
     let mut room = [0; KEY_LEN_MAX];
     let set = match parse_set(words, &mut room) {
         Ok(set) => set,
-        Err(answer) => {
-            refuse(output, answer);
-            return Ok(());
-        }
+        Err(answer) => return refuse(output, answer),
     };
     let flags = &set.flags;
     let is_binary_key = flags.has(b'b');
@@ -120,12 +129,10 @@ pub(crate) fn execute(
 ) -> Result<()> {
     executor.tally.one(Count::CmdMeta);
     if letter == b'n' {
-        refuse(output, "MN");
-        return Ok(());
+        return refuse(output, "MN");
     }
     let Some(line) = Line::cut(words) else {
-        refuse(output, BAD_FORMAT);
-        return Ok(());
+        return refuse(output, BAD_FORMAT);
     };
     if letter == b'e' {
         return explain(executor, &line, output);
@@ -140,28 +147,25 @@ pub(crate) fn execute(
     };
     let (flags, key) = match read {
         Ok(read) => read,
-        Err(answer) => {
-            refuse(output, answer);
-            return Ok(());
-        }
+        Err(answer) => return refuse(output, answer),
+    };
+    let request = &Request {
+        line: &line,
+        flags: &flags,
+        key,
     };
     match letter {
-        b'g' => get(executor, &line, &flags, key, output)?,
-        b'd' => delete(executor, &line, &flags, key, output)?,
-        _ => arithmetic(executor, &line, &flags, key, output)?,
+        b'g' => get(executor, request, output)?,
+        b'd' => delete(executor, request, output)?,
+        _ => arithmetic(executor, request, output)?,
     }
     executor.must_sync |= flags.has(b'Y');
     Ok(())
 }
 
 /// `mg` in full: it may create, touch, or win.
-fn get(
-    executor: &mut Executor,
-    line: &Line<'_>,
-    flags: &Flags,
-    key: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
+fn get(executor: &mut Executor, request: &Request<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let Request { line, flags, key } = *request;
     let (now, next) = (executor.now, executor.version());
     let expires = |time| executor.service.expires(time);
     let (ttl, vivify, recache) = (
@@ -234,13 +238,8 @@ fn get(
     Ok(())
 }
 
-fn delete(
-    executor: &mut Executor,
-    line: &Line<'_>,
-    flags: &Flags,
-    key: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
+fn delete(executor: &mut Executor, request: &Request<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let Request { flags, key, .. } = *request;
     let is_plain = !flags.has(b'x') && !flags.has(b'I');
     let done = if is_plain {
         executor.remove(key, flags.compare(), "md")?
@@ -294,32 +293,26 @@ fn delete(
         return Ok(());
     }
     output.extend_from_slice(code);
-    echo_all(line, flags, key, output);
+    echo_all(request, output);
     Ok(())
 }
 
 /// The words that are repeated whatever the outcome, and the end of the line.
-fn echo_all(line: &Line<'_>, flags: &Flags, key: &[u8], output: &mut Vec<u8>) {
-    for word in Words(line.flags) {
+fn echo_all(request: &Request<'_>, output: &mut Vec<u8>) {
+    for word in Words(request.line.flags) {
         let letter = word.first().copied().unwrap_or_default();
-        Line::echo(letter, word, key, flags.has(b'b'), output);
+        Line::echo(letter, word, request.key, request.flags.has(b'b'), output);
     }
     output.extend_from_slice(b"\r\n");
 }
 
-fn arithmetic(
-    executor: &mut Executor,
-    line: &Line<'_>,
-    flags: &Flags,
-    key: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
+fn arithmetic(executor: &mut Executor, request: &Request<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let Request { line, flags, key } = *request;
     let up = match flags.mode {
         0 | b'I' | b'+' => true,
         b'D' | b'-' => false,
         _ => {
-            refuse(output, "CLIENT_ERROR invalid mode for ma M token");
-            return Ok(());
+            return refuse(output, "CLIENT_ERROR invalid mode for ma M token");
         }
     };
     let ttl = executor.service.expires(flags.ttl);
@@ -354,19 +347,17 @@ fn arithmetic(
             } else {
                 b"NF"
             });
-            echo_all(line, flags, key, output);
+            echo_all(request, output);
             return Ok(());
         }
         Counted::NoNumber => {
-            refuse(
+            return refuse(
                 output,
                 "CLIENT_ERROR cannot increment or decrement non-numeric value",
             );
-            return Ok(());
         }
         Counted::TooLarge => {
-            refuse(output, "SERVER_ERROR Out of memory allocating new item");
-            return Ok(());
+            return refuse(output, "SERVER_ERROR Out of memory allocating new item");
         }
     };
     if flags.has(b'q') {
@@ -415,8 +406,7 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
         true => number::from_base64(line.key, &mut room).and_then(|len| room.get(..len)),
     };
     let Some(key) = key else {
-        refuse(output, BAD_FORMAT);
-        return Ok(());
+        return refuse(output, BAD_FORMAT);
     };
     let mut reported = false;
     let mut is_damaged = false;
@@ -448,8 +438,8 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
     if is_damaged {
         return Err(no_item(key));
     }
-    if !reported {
-        refuse(output, "EN");
+    if reported {
+        return Ok(());
     }
-    Ok(())
+    refuse(output, "EN")
 }

@@ -8,19 +8,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::memcached::operate::latency::WorkCounts;
 
-/// Names every figure once, as an item of `Count` and as the word that `stats` shows.
-macro_rules! counts {
-    ($($name:ident $word:literal)*) => {
-        /// What is counted.
+/// Names every figure once, as an item of an enumeration and as the word that is shown: `WORDS` has its order.
+macro_rules! figures {
+    ($figure:ident: $($name:ident $word:literal)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Count { $($name),* }
+        pub(crate) enum $figure { $($name),* }
 
-        /// The words that `stats` shows, in the order of `Count`.
         pub(crate) const WORDS: &[&str] = &[$($word),*];
     };
 }
+pub(crate) use figures;
 
-counts! {
+figures! { Count:
     CmdGet "cmd_get"
     CmdSet "cmd_set"
     CmdFlush "cmd_flush"
