@@ -27,6 +27,11 @@ impl Outcome {
         if yes { Self::Yes } else { Self::No }
     }
 
+    /// What was looked at is whole, or damaged.
+    pub(crate) fn of_whole(is_whole: bool) -> Self {
+        if is_whole { Self::Yes } else { Self::Damaged }
+    }
+
     /// The exit code.
     pub(crate) fn code(self) -> u8 {
         match self {

@@ -62,7 +62,7 @@ pub(crate) struct Writing {
 pub(crate) struct Lasting {
     /// What the changes survive once the command has returned
     #[arg(long, value_parser = durability::parser(), default_value = "power", value_name = "LEVEL")]
-    durability: Durability,
+    pub(crate) durability: Durability,
 }
 
 impl Writing {
@@ -78,26 +78,20 @@ impl Writing {
 
     /// Makes what was written as durable as requested.
     pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
-        engine.as_persistent().map_or(Ok(()), |persistent| {
-            persistent.sync(self.lasting.durability())
-        })
-    }
-}
-
-impl Lasting {
-    /// The requested durability.
-    pub(crate) fn durability(self) -> Durability {
-        self.durability
+        let durability = self.lasting.durability;
+        let persistent = engine.as_persistent();
+        persistent.map_or(Ok(()), |file| file.sync(durability))
     }
 }
 
 /// What a new file is given and keeps.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// How values are stored: none, lz4 (fast) or zstd (smaller)
+    /// How values are stored: none, lz4 (fast) or zstd (smaller) [default: none; rebuild: as they are]
     #[arg(long, value_parser = parse_compression, value_name = "METHOD")]
     compression: Option<Compression>,
     /// Size of a segment, a power of two from 4KiB to 64MiB: the unit in which space is reused
+    /// [default: by the capacity and the free space, 1MiB at most; rebuild: as it is]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     segment_size: Option<u64>,
 }
@@ -125,11 +119,11 @@ pub(crate) fn shape_of(db: &HashDb) -> Shape {
     }
 }
 
-fn parse_compression(word: &str) -> std::result::Result<Compression, String> {
+fn parse_compression(word: &str) -> std::result::Result<Compression, &'static str> {
     [Compression::None, Compression::Lz4, Compression::Zstd]
         .into_iter()
         .find(|compression| compression.word() == word)
-        .ok_or_else(|| "expected none, lz4 or zstd".into())
+        .ok_or("expected none, lz4 or zstd")
 }
 
 /// The limits a store states.
@@ -146,33 +140,25 @@ pub(crate) type Each<'e> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'e;
 
 /// Calls `visit` with every record until it fails.
 pub(crate) fn for_each(store: &(impl Reader + ?Sized), visit: &mut Each<'_>) -> Result<()> {
-    walk(store, None, u64::MAX, visit).map(drop)
-}
-
-/// Calls `visit` with at most `count` records from `from` on, until it fails; returns where to continue.
-pub(crate) fn walk(
-    store: &(impl Reader + ?Sized),
-    from: Option<&Bookmark>,
-    mut count: u64,
-    visit: &mut Each<'_>,
-) -> Result<Option<Bookmark>> {
-    let mut failure = None;
-    let next = store.scan(from, &mut |key, value| {
-        count -= 1;
-        match visit(key, value) {
-            Ok(()) if count > 0 => ControlFlow::Continue(()),
-            Ok(()) => ControlFlow::Break(()),
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
-        }
+    let mut done = Ok(());
+    store.scan(None, &mut |key, value| {
+        done = visit(key, value);
+        flow(done.is_ok())
     })?;
-    failure.map_or(Ok(next), Err)
+    done
 }
 
-/// As [`walk`] from a place in a store that may be damaged: each damage is reported on standard error, and passed by. Returns where
-/// to continue, and whether something is lost or in doubt.
+/// Whether a scan is to continue.
+pub(crate) fn flow(continues: bool) -> ControlFlow<()> {
+    if continues {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
+
+/// Calls `visit` with at most `count` records from `from` on, until it fails. Each damage is reported on standard error, and
+/// passed by. Returns where to continue, and whether something is lost or in doubt.
 pub(crate) fn walk_past_damage(
     store: &(impl Reader + ?Sized),
     from: Option<&Bookmark>,
@@ -185,19 +171,13 @@ pub(crate) fn walk_past_damage(
         note!("azekura: damage: {damage}");
         is_damaged |= damage.affects != Affects::Nothing;
     }
-    let mut failure = None;
+    let mut done = Ok(());
     let next = store.scan_past(
         from,
         &mut |key, value| {
             count -= 1;
-            match visit(key, value) {
-                Ok(()) if count > 0 => ControlFlow::Continue(()),
-                Ok(()) => ControlFlow::Break(()),
-                Err(error) => {
-                    failure = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
+            done = visit(key, value);
+            flow(done.is_ok() && count > 0)
         },
         &mut |error| {
             note!("azekura: damage: {error}");
@@ -205,24 +185,15 @@ pub(crate) fn walk_past_damage(
             Ok(())
         },
     )?;
-    failure.map_or(Ok((next, is_damaged)), Err)
+    done.map(|()| (next, is_damaged))
 }
 
 /// What becomes of a record that is there already.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Conflict {
     /// Keep records that are there already; without it the new value replaces the old
     #[arg(long)]
     keep_existing: bool,
-}
-
-impl Conflict {
-    /// The new value replaces the old.
-    pub(crate) fn replace() -> Self {
-        Self {
-            keep_existing: false,
-        }
-    }
 }
 
 /// Puts many records, a batch at a time.

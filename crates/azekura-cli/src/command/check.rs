@@ -62,10 +62,6 @@ impl Check {
                 ))?;
             }
         }
-        Ok(if report.is_sound() {
-            Outcome::Yes
-        } else {
-            Outcome::Damaged
-        })
+        Ok(Outcome::of_whole(report.is_sound()))
     }
 }

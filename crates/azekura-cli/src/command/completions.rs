@@ -3,6 +3,7 @@
 //! It does not know the commands.
 
 use azekura::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap_complete::Shell;
 
 use crate::exit::Outcome;
@@ -12,19 +13,14 @@ use crate::output::Output;
 #[derive(clap::Args)]
 pub(crate) struct Completions {
     /// The shell
-    #[arg(value_parser = ["bash", "zsh", "fish"])]
-    shell: String,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|shell| shell.parse::<Shell>()))]
+    shell: Shell,
 }
 
 impl Completions {
     pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
-        let shell = match self.shell.as_str() {
-            "bash" => Shell::Bash,
-            "zsh" => Shell::Zsh,
-            _ => Shell::Fish,
-        };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut all.clone(), "azekura", &mut script);
+        clap_complete::generate(self.shell, &mut all.clone(), "azekura", &mut script);
         out.bytes(&script)?;
         Ok(Outcome::Yes)
     }

@@ -68,7 +68,7 @@ impl Rebuild {
         let options = self.shape.over(shape_of(old).over(options));
         let new = HashDb::create_on(Arc::clone(storage), &options)?;
         let progress = Progress::new("rebuilding", old.count());
-        let mut filler = Filler::new(&new, Conflict::replace());
+        let mut filler = Filler::new(&new, Conflict::default());
         for_each(old, &mut |key, value| {
             progress.set(filler.stored());
             filler.put(key, value)

@@ -70,11 +70,7 @@ impl Repair {
             print(&report, out)?;
         }
         let whole = report.losses == 0 && report.doubtful == 0;
-        Ok(if whole {
-            Outcome::Yes
-        } else {
-            Outcome::Damaged
-        })
+        Ok(Outcome::of_whole(whole))
     }
 }
 

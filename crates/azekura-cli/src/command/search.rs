@@ -4,7 +4,6 @@
 //! It does not know how matching works: the library's `Search` does.
 
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use azekura::verbs::{Place, Search as Pattern};
@@ -13,6 +12,7 @@ use azekura::{Error, Kind, Result, Verbs as _};
 use crate::exit::Outcome;
 use crate::listing::Listing;
 use crate::output::Output;
+use crate::store::flow;
 
 /// How many records `--mode edit` and `editbin` print without `--limit`.
 const NEAREST: usize = 10;
@@ -71,11 +71,7 @@ impl Search {
         let mut printed = Ok(());
         let found = store.search(&pattern, limit, &mut |key, value| {
             printed = self.listing.print(out, key, value);
-            if printed.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            flow(printed.is_ok())
         })?;
         printed?;
         Ok(Outcome::of(found > 0))

@@ -17,7 +17,7 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::lines::Lines;
-use super::{Limits, ReadRecords, Record, check_len};
+use super::{Limits, ReadRecords, Record};
 
 /// `\u00HH` is six bytes for one.
 const BYTES_PER_BYTE: u64 = 6;
@@ -62,18 +62,12 @@ fn split(bytes: Option<&[u8]>) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 }
 
 /// Reads records from lines.
-pub(super) struct Reader<'i> {
-    lines: Lines<'i>,
-    limits: Limits,
-}
+pub(super) struct Reader<'i>(Lines<'i>);
 
 impl<'i> Reader<'i> {
     /// Records of `input`, called `name`.
     pub(super) fn new(input: Box<dyn BufRead + 'i>, name: PathBuf, limits: Limits) -> Self {
-        Self {
-            lines: Lines::new(input, name, limits, BYTES_PER_BYTE),
-            limits,
-        }
+        Self(Lines::new(input, name, limits, BYTES_PER_BYTE))
     }
 
     fn field(
@@ -85,7 +79,7 @@ impl<'i> Reader<'i> {
         let bytes = match (text, base64) {
             (Some(text), None) => text.into_owned().into_bytes(),
             (None, Some(base64)) => BASE64.decode(base64.as_bytes()).map_err(|_| {
-                self.lines
+                self.0
                     .broken(&format!("has a {what}_base64 that is not base64"))
                     .found(quote(base64.as_bytes()), "padded base64")
             })?,
@@ -95,43 +89,36 @@ impl<'i> Reader<'i> {
                 } else {
                     format!("has no {what}")
                 };
-                let line: Vec<u8> = self.lines.line().iter().take(64).copied().collect();
+                let line: Vec<u8> = self.0.line().iter().take(64).copied().collect();
                 let shown = line.escape_ascii().to_string();
                 return Err(self
-                    .lines
+                    .0
                     .broken(&what)
                     .found(shown.replace("\\\"", "\""), SHAPE));
             }
         };
-        check_len(
-            what,
-            &self.lines.place(),
-            bytes.len() as u64,
-            self.limits.of(what),
-        )
-        .map_err(|error| error.at(self.lines.name()))?;
-        Ok(bytes)
+        self.0.field(what, bytes)
     }
 }
 
 impl ReadRecords for Reader<'_> {
     fn read(&mut self, record: &mut Record) -> Result<bool> {
-        while self.lines.advance()? {
-            if self.lines.line().trim_ascii().is_empty() {
+        while self.0.advance()? {
+            if self.0.line().trim_ascii().is_empty() {
                 continue;
             }
             // The decoder would take an array for the fields in their order.
-            let start = self.lines.line().trim_ascii_start().first();
+            let start = self.0.line().trim_ascii_start().first();
             if start == Some(&b'[') {
                 return Err(self
-                    .lines
+                    .0
                     .broken("is not a JSON record")
                     .found("an array", SHAPE));
             }
-            let line: Line<'_> = serde_json::from_slice(self.lines.line()).map_err(|error| {
+            let line: Line<'_> = serde_json::from_slice(self.0.line()).map_err(|error| {
                 let text = error.to_string();
                 let text = text.replace(&format!("at line {} column", error.line()), "at column");
-                self.lines.broken("is not a JSON record").detail(text)
+                self.0.broken("is not a JSON record").detail(text)
             })?;
             record.key = self.field("key", line.key, line.key_base64)?;
             record.value = self.field("value", line.value, line.value_base64)?;
@@ -141,7 +128,7 @@ impl ReadRecords for Reader<'_> {
     }
 
     fn consumed(&self) -> u64 {
-        self.lines.consumed()
+        self.0.consumed()
     }
 }
 

@@ -8,12 +8,12 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used)]
 
 use std::io::{BufRead, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use azekura::error::size;
 use azekura::{Error, Kind, Result};
 
-use super::Limits;
+use super::{Limits, check_len};
 
 /// Room in a line besides its key and value: punctuation, field names, spaces.
 const ROOM: u64 = 1024;
@@ -24,6 +24,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) struct Lines<'i> {
     input: Box<dyn BufRead + 'i>,
     name: PathBuf,
+    limits: Limits,
     line_len_max: u64,
     line: Vec<u8>,
     number: u64,
@@ -46,6 +47,7 @@ impl<'i> Lines<'i> {
         Self {
             input,
             name,
+            limits,
             line_len_max,
             line: Vec::new(),
             number: 0,
@@ -99,14 +101,11 @@ impl<'i> Lines<'i> {
         Error::new(Kind::Invalid, format!("line {} {what}", self.number)).at(&self.name)
     }
 
-    /// The line moved to, for messages: "line 3".
-    pub(super) fn place(&self) -> String {
-        format!("line {}", self.number)
-    }
-
-    /// The stream's name.
-    pub(super) fn name(&self) -> &Path {
-        &self.name
+    /// The `bytes` of a "key" or a "value" of the line moved to, if they are within the limit.
+    pub(super) fn field(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let (place, limit) = (format!("line {}", self.number), self.limits.of(what));
+        check_len(what, &place, bytes.len() as u64, limit).map_err(|error| error.at(&self.name))?;
+        Ok(bytes)
     }
 
     /// Bytes of the stream already read.

@@ -14,63 +14,50 @@ use azekura::Result;
 use azekura::error::quote;
 
 use super::lines::Lines;
-use super::{Limits, ReadRecords, Record, check_len};
+use super::{Limits, ReadRecords, Record};
 use crate::text::{escape, unescape};
 
 /// `\xHH` is four bytes for one.
 const BYTES_PER_BYTE: u64 = 4;
 
 /// Reads records from lines.
-pub(super) struct Reader<'i> {
-    lines: Lines<'i>,
-    limits: Limits,
-}
+pub(super) struct Reader<'i>(Lines<'i>);
 
 impl<'i> Reader<'i> {
     /// Records of `input`, called `name`.
     pub(super) fn new(input: Box<dyn BufRead + 'i>, name: PathBuf, limits: Limits) -> Self {
-        Self {
-            lines: Lines::new(input, name, limits, BYTES_PER_BYTE),
-            limits,
-        }
+        Self(Lines::new(input, name, limits, BYTES_PER_BYTE))
     }
 
     fn field(&self, what: &str, text: &[u8]) -> Result<Vec<u8>> {
         let bytes = unescape(text).map_err(|position| {
             let found: Vec<u8> = text.iter().skip(position).take(2).copied().collect();
-            self.lines
+            self.0
                 .broken(&format!("has an unknown escape in the {what}"))
                 .found(quote(&found), r"\\ \t \n \r or \xHH")
         })?;
-        check_len(
-            what,
-            &self.lines.place(),
-            bytes.len() as u64,
-            self.limits.of(what),
-        )
-        .map_err(|error| error.at(self.lines.name()))?;
-        Ok(bytes)
+        self.0.field(what, bytes)
     }
 }
 
 impl ReadRecords for Reader<'_> {
     fn read(&mut self, record: &mut Record) -> Result<bool> {
-        if !self.lines.advance()? {
+        if !self.0.advance()? {
             return Ok(false);
         }
-        let line = self.lines.line();
+        let line = self.0.line();
         let mut fields = line.split(|byte| *byte == b'\t');
         let key = fields.next().unwrap_or_default();
         let Some(value) = fields.next() else {
             return Err(self
-                .lines
+                .0
                 .broken("has no tab")
                 .found(quote(line), "key, tab, value"));
         };
         if fields.next().is_some() {
             let column = key.len() + value.len() + 2;
             return Err(self
-                .lines
+                .0
                 .broken("has a second tab")
                 .found(format!("column {column}"), "key, tab, value")
                 .remedy(r"write tabs inside a value as \t"));
@@ -81,7 +68,7 @@ impl ReadRecords for Reader<'_> {
     }
 
     fn consumed(&self) -> u64 {
-        self.lines.consumed()
+        self.0.consumed()
     }
 }
 

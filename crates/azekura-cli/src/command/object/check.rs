@@ -55,11 +55,7 @@ impl Check {
         } else {
             self.print(&report, out)?;
         }
-        Ok(if report.is_sound() {
-            Outcome::Yes
-        } else {
-            Outcome::Damaged
-        })
+        Ok(Outcome::of_whole(report.is_sound()))
     }
 
     fn print(&self, report: &CheckReport, out: &mut Output<'_>) -> Result<()> {

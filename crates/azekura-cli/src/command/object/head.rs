@@ -54,11 +54,8 @@ impl Head {
         let Some(len) = store.head(id)? else {
             return Ok(false);
         };
-        let sequence = if self.sequence {
-            store.sequence(id)?
-        } else {
-            None
-        };
+        let sequence = self.sequence.then(|| store.sequence(id)).transpose()?;
+        let sequence = sequence.flatten();
         match (self.json, sequence) {
             (false, None) => out.line(format_args!("{id}\t{len}"))?,
             (false, Some(sequence)) => out.line(format_args!("{id}\t{len}\t{sequence}"))?,

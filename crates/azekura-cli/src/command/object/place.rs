@@ -162,11 +162,7 @@ pub(crate) fn each_listed(
 
 /// How a command ends that showed what a store holds: one that is damaged shows what is left.
 pub(crate) fn outcome_of(store: &StoreReader) -> Outcome {
-    if store.is_degraded() {
-        Outcome::Damaged
-    } else {
-        Outcome::Yes
-    }
+    Outcome::of_whole(!store.is_degraded())
 }
 
 /// States which objects there are not.

@@ -72,7 +72,7 @@ impl Put {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let (ids, sources) = self.pairs()?;
         let options = OpenOptions::new()
-            .durability(self.lasting.durability())
+            .durability(self.lasting.durability)
             .small_max(self.small_max);
         self.place.refuse_missing()?;
         let values = self.values(&sources)?;

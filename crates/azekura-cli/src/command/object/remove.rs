@@ -37,7 +37,7 @@ impl Remove {
         ids.dedup();
         let absent = self
             .place
-            .with(self.lasting.durability(), |store| remove(store, &ids))?;
+            .with(self.lasting.durability, |store| remove(store, &ids))?;
         place::absent(&absent);
         Ok(Outcome::of(absent.is_empty()))
     }

@@ -39,7 +39,7 @@ impl RemoveRange {
                 .remedy("give --first, --end or both, or --all"));
         }
         let ids = self.ids.read()?;
-        let durability = self.lasting.durability();
+        let durability = self.lasting.durability;
         let count = self
             .place
             .with(durability, |store| store.remove_range(ids))?;
