@@ -5,7 +5,10 @@
 //! Promises: every subcommand stands in exactly one group (tested).
 //! It does not know what the commands do.
 
+use std::error::Error as _;
 use std::fmt::Write as _;
+use std::net::AddrParseError;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser};
 
@@ -26,8 +29,10 @@ struct Cli {
     command: Subcommand,
 }
 
-/// The subcommands as `--help` shows them.
-const GROUPS: [(&str, &[&str]); 7] = [
+/// Subcommands as `--help` shows them.
+type Groups = [(&'static str, &'static [&'static str])];
+
+const GROUPS: &Groups = &[
     ("Serve", &["serve", "client", "top"]),
     ("Look", &["get", "list", "search", "inspect", "check"]),
     (
@@ -37,7 +42,23 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Move", &["import", "export", "merge", "copy"]),
     ("Objects", &["object"]),
     ("Care", &["compact", "rebuild", "repair"]),
-    ("Meet", &["tour", "bench", "stress", "completions", "man"]),
+    ("Try", &["tour", "bench", "stress"]),
+    ("Shell", &["completions", "man"]),
+];
+
+const OBJECT_GROUPS: &Groups = &[
+    (
+        "Look",
+        &[
+            "get", "list", "head", "usage", "stats", "journal", "check", "scrub",
+        ],
+    ),
+    (
+        "Change",
+        &["create", "put", "remove", "remove-range", "grow"],
+    ),
+    ("Move", &["copy"]),
+    ("Care", &["repair"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -58,24 +79,66 @@ pub(crate) fn command() -> Command {
     let command = Cli::command()
         .subcommand(azekura_bench::command())
         .subcommand(azekura_bench::stress::command());
+    let object = |object| grouped(object, OBJECT_GROUPS);
+    let command = with_negative_numbers(command).mut_subcommand("object", object);
+    grouped(command, GROUPS).after_help(format!(
+        "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` and `azekura object COMMAND --help` explain them.",
+        exit::table()
+    ))
+}
+
+/// The command with a help of its subcommands in groups.
+fn grouped(command: Command, groups: &Groups) -> Command {
     let mut text = String::new();
-    for (group, names) in GROUPS {
+    for (group, names) in groups {
         let _ = writeln!(text, "{group}:");
-        for name in names {
+        for name in *names {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             let _ = writeln!(text, "  {name:<12} {about}");
         }
         text.push('\n');
     }
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// What begins with `-` and is a number is a value everywhere: no option has a digit for its name. Where it must not be
+/// negative, the error is about the number.
+fn with_negative_numbers(command: Command) -> Command {
     command
-        .help_template(format!(
-            "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}{{after-help}}"
-        ))
-        .after_help(format!(
-            "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` and `azekura object COMMAND --help` explain them.",
-            exit::table()
-        ))
+        .mut_args(|arg| {
+            let has_values = arg.get_action().takes_values();
+            arg.allow_negative_numbers(has_values)
+        })
+        .mut_subcommands(with_negative_numbers)
+}
+
+/// The text of an error of arguments. What the parsers of Rust report of a number or an address becomes what is expected.
+pub(crate) fn describe(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let Some(source) = error.source() else {
+        return text;
+    };
+    let expected = if let Some(wrong) = source.downcast_ref::<ParseIntError>() {
+        match wrong.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "a number of fewer digits",
+            _ if text.contains("value '-") => "a whole number that is not negative",
+            _ => "a whole number, without a unit",
+        }
+    } else if source.is::<ParseFloatError>() {
+        "a number"
+    } else if source.is::<AddrParseError>() {
+        "an IP address, without a port"
+    } else {
+        return text;
+    };
+    text.replacen(
+        &format!("': {source}"),
+        &format!("': expected {expected}"),
+        1,
+    )
 }
 
 /// The subcommand that `matches` of [`command`] hold.
@@ -94,19 +157,15 @@ mod tests {
 
     #[test]
     fn every_visible_subcommand_stands_in_exactly_one_group() {
-        let mut grouped: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, names)| *names)
-            .copied()
-            .collect();
         let command = command();
-        let mut defined: Vec<&str> = command
-            .get_subcommands()
-            .filter(|c| !c.is_hide_set())
-            .map(Command::get_name)
-            .collect();
-        grouped.sort_unstable();
-        defined.sort_unstable();
-        assert_eq!(grouped, defined);
+        let object = command.find_subcommand("object").expect("it is defined");
+        for (command, groups) in [(&command, GROUPS), (object, OBJECT_GROUPS)] {
+            let mut grouped: Vec<&str> = groups.iter().flat_map(|of| of.1).copied().collect();
+            let defined = command.get_subcommands().filter(|c| !c.is_hide_set());
+            let mut defined: Vec<&str> = defined.map(Command::get_name).collect();
+            grouped.sort_unstable();
+            defined.sort_unstable();
+            assert_eq!(grouped, defined);
+        }
     }
 }

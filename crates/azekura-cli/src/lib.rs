@@ -49,9 +49,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are requests; everything else clap reports is wrong usage.
-            let code = if error.use_stderr() { USAGE } else { 0 };
-            let _ = error.print();
-            return code;
+            if !error.use_stderr() {
+                let _ = error.print();
+                return 0;
+            }
+            let _ = std::io::stderr().write_all(args::describe(&error).as_bytes());
+            return USAGE;
         }
     };
     let mut buffer = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());

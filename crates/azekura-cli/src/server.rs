@@ -10,6 +10,7 @@ use azekura_wire::address::Reason;
 use azekura_wire::{Address, Client, Trust};
 
 use crate::output::note;
+use crate::whole::unreadable;
 
 /// Which server, and how the connection authenticates.
 #[derive(clap::Args)]
@@ -103,12 +104,10 @@ impl Server {
 
 /// The words `name password` of a file with a line `name:password`.
 fn login(path: &Path) -> Result<Vec<u8>> {
-    let text = std::fs::read(path).map_err(|e| Error::io("cannot read the login", e).at(path))?;
+    let text = std::fs::read(path).map_err(|e| unreadable("cannot read the login", e, path))?;
     if azekura_server::is_open_to_others(path) {
-        note!(
-            "azekura: others may read the login {}: chmod 600 keeps it",
-            path.display()
-        );
+        let path = path.display();
+        note!("azekura: warning: other users can read the login in {path}: run `chmod 600 {path}`");
     }
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);

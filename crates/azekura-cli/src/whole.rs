@@ -10,7 +10,7 @@ use std::path::Path;
 
 use azekura::io::Storage as _;
 use azekura::io::file::{self, File};
-use azekura::{Error, Result};
+use azekura::{Error, Kind, Result};
 use azekura_bench::outputs::refuse_store;
 use rustix::fs::{OFlags, fcntl_getfl, fstat, stat};
 
@@ -38,7 +38,37 @@ pub(crate) fn read_reporting(
         let expected = len_of(source).unwrap_or(0).min(bound);
         fs::File::open(source).and_then(|file| read_from(file.take(bound), expected, progress))
     };
-    read.map_err(|error| Error::io("cannot read the value", error).at(source))
+    read.map_err(|error| unreadable("cannot read the value", error, source))
+}
+
+/// The error of an input that cannot be read, with what its user can do.
+pub(crate) fn unreadable(what: &str, error: io::Error, source: &Path) -> Error {
+    let remedy = if is_standard_input(source) {
+        "give the input by a pipe, or name a file (/dev/null for no bytes)"
+    } else {
+        "check the path, and that you may read it"
+    };
+    refused(what, error, source, remedy)
+}
+
+/// The error of a target that cannot be written, with what its user can do.
+pub(crate) fn unwritable(what: &str, error: io::Error, target: &Path) -> Error {
+    refused(what, error, target, "name another target")
+}
+
+/// A folder is no file, whatever the system would do with it. Where there is no room, the error states its own remedy.
+fn refused(what: &str, error: io::Error, path: &Path, remedy: &str) -> Error {
+    if error.kind() == io::ErrorKind::IsADirectory {
+        return Error::new(Kind::Invalid, what)
+            .at(path)
+            .found("a folder", "a file")
+            .remedy("give the path of the file itself");
+    }
+    let error = Error::io(what, error).at(path);
+    if error.kind() == Kind::Full {
+        return error;
+    }
+    error.remedy(remedy)
 }
 
 /// Standard input. An error if the process was started without one: Rust puts the null device in its place, open for reading and
@@ -79,7 +109,7 @@ fn read_from(
 /// Writes what `write` gives to `target`; `refused` names what could not be written. A file that is there is replaced in
 /// one step, unless it is a store.
 pub(crate) fn write(target: &Path, refused: &'static str, write: &mut Write<'_>) -> Result<()> {
-    let failed = |error| Error::io(refused, error).at(target);
+    let failed = |error| unwritable(refused, error, target);
     match fs::metadata(target) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => replace(target, &failed, write),
         Err(error) => Err(failed(error)),

@@ -79,7 +79,7 @@ pub(crate) fn warn(config: &Config) {
             let file = path.display().to_string();
             tracing::warn!(
                 file,
-                "this file of secrets is readable by other users: chmod 600"
+                "other users can read this file of secrets: make it private by chmod 600"
             );
         }
     }

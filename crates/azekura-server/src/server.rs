@@ -193,7 +193,8 @@ impl Server {
             before.passwords != contents.passwords,
             before.certificate != contents.certificate,
         );
-        self.apply(config, secrets);
+        // What the running server keeps of its own stays in effect.
+        self.apply(running, secrets);
         Ok(reloaded)
     }
 

@@ -14,7 +14,7 @@ use rustls::StreamOwned;
 
 use crate::address::Address;
 use crate::refusal::{refused, shown};
-use crate::trust::Trust;
+use crate::trust::{Trust, explained};
 
 /// Longest line that is read; no answer has one.
 const LINE_LEN_MAX: u64 = 8 << 10;
@@ -135,7 +135,7 @@ impl Client {
                 None if line == b"ERROR" && !group.is_empty() => {
                     return Err(Error::new(Kind::Invalid, "the server has no such group of statistics")
                         .key(group.as_bytes())
-                        .remedy("settings, items, conns, latency, engine, log and durability are groups of azekura's server"));
+                        .remedy("settings, items, slabs, sizes, conns, latency, recent, engine, log and durability are groups of azekura's server"));
                 }
                 _ => return Err(refused(&line)),
             }
@@ -192,7 +192,11 @@ impl Client {
                 self.address
             ));
         }
-        Error::io(format!("{} did not answer", self.address), error)
+        let what = format!("{} did not answer", self.address);
+        match explained(&error) {
+            Some((found, remedy)) => Error::new(Kind::Invalid, what).detail(found).remedy(remedy),
+            None => Error::io(what, error),
+        }
     }
 
     fn too_late(&self, what: &str) -> String {

@@ -22,7 +22,10 @@ pub const CODES: [(u8, &str); 11] = [
     (3, "invalid: an argument or an input breaks a stated rule"),
     (4, "too large: a key or value is over the limit of the file"),
     (5, "full: the configured or physical space is used up"),
-    (6, "locked: another process has the file open for writing"),
+    (
+        6,
+        "locked: another process has the file open for writing, or listens on the address",
+    ),
     (7, "mismatch: not an azekura file, or of a newer version"),
     (8, "corrupted: damage was found"),
     (9, "io: the system refused"),

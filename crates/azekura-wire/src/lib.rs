@@ -1,7 +1,7 @@
 //! What the server, the command line and the benchmarks share about the wire, and about one another as programs.
 //!
 //! ```text
-//!   exit      the exit code of each kind of error        size      "64KiB" to bytes
+//!   exit      the exit code of each kind of error        size      "64KiB" to bytes and back
 //!   durability  its words in flags and results           address   HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, unix:PATH
 //!   pem       certificates and keys from files           trust     which server certificates a client accepts
 //!   stream    one socket, plain or encrypted             client    one blocking connection to a memcached server
@@ -22,6 +22,6 @@ pub mod trust;
 
 pub use address::Address;
 pub use client::Client;
-pub use size::parse_size;
+pub use size::{parse_size, size_text};
 pub use stream::Stream;
 pub use trust::Trust;

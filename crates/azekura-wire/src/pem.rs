@@ -3,7 +3,6 @@
 //! It promises errors that name the file and what it must hold.
 //! It verifies nothing.
 
-use std::io;
 use std::path::Path;
 
 use azekura::{Error, Kind, Result};
@@ -32,8 +31,9 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 
 fn unreadable(what: &str, path: &Path, error: &PemError) -> Error {
     let detail = match error {
-        PemError::Io(e) => io::Error::from(e.kind()).to_string(),
-        other => other.to_string(),
+        PemError::Io(e) => e.to_string(),
+        PemError::NoItemsFound => format!("it holds no {what}"),
+        _ => "a PEM block in it is damaged".into(),
     };
     Error::new(Kind::Invalid, format!("cannot read the {what}"))
         .detail(detail)
@@ -42,8 +42,8 @@ fn unreadable(what: &str, path: &Path, error: &PemError) -> Error {
 }
 
 /// The error of a certificate that TLS refuses.
-pub fn unusable(path: &Path, error: &impl std::fmt::Display) -> Error {
+pub fn unusable(path: &Path) -> Error {
     Error::new(Kind::Invalid, "the certificate cannot be used")
-        .detail(error.to_string())
         .at(path)
+        .remedy("it must be an X.509 certificate of version 3, and the private key its own")
 }

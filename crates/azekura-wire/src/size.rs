@@ -22,9 +22,32 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` does not fit in 64 bits"))
 }
 
+/// So many bytes, exactly, in the largest unit that divides them: [`parse_size`] reads it back.
+pub fn size_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let index =
+        (0..UNITS.len()).rfind(|index| bytes != 0 && bytes.is_multiple_of(1 << (10 * index)));
+    let index = index.unwrap_or(0);
+    format!("{} {}", bytes >> (10 * index), UNITS[index])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_shown_exactly_and_is_read_back() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1025, "1025 B"),
+            (4096, "4 KiB"),
+            (1536 << 10, "1536 KiB"),
+            (1 << 40, "1 TiB"),
+        ] {
+            assert_eq!(size_text(bytes), text);
+            assert_eq!(parse_size(text), Ok(bytes));
+        }
+    }
 
     #[test]
     fn sizes_are_numbers_with_or_without_a_unit() {

@@ -39,8 +39,8 @@ impl Stream {
     /// Errors: `Io`; `Invalid` (the server's certificate is not accepted, or datagrams have no connection).
     pub fn connect(address: &Address, trust: Option<&Trust>) -> Result<Self> {
         let describe = |e| {
-            Error::io("cannot connect to the server", e)
-                .remedy("is it running, and is --address right?")
+            Error::io(format!("cannot connect to {address}"), e)
+                .remedy("start the server, or name another by --address")
         };
         let stream = match address {
             Address::Unix(path) => {

@@ -52,7 +52,7 @@ impl Trust {
         })?;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|e| unusable(authority, &e))?
+            .map_err(|_| unusable(authority))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier::read(authority)?));
         let config = match own {
@@ -61,7 +61,7 @@ impl Trust {
                 let chain = certificates(certificate)?;
                 builder
                     .with_client_auth_cert(chain, private_key(key)?)
-                    .map_err(|e| unusable(certificate, &e))?
+                    .map_err(|_| unusable(certificate))?
             }
         };
         Ok(Self {
@@ -86,17 +86,52 @@ impl Trust {
     /// The error of a handshake.
     fn refused(&self, error: io::Error) -> Error {
         let what = format!("no TLS with {}", self.address);
-        if let Some(inner) = error.get_ref()
-            && inner.is::<rustls::Error>()
-        {
-            return Error::new(Kind::Invalid, what)
-                .detail(error.to_string())
-                .remedy(
-                    "--authority must have signed its certificate, and that must be for this host",
-                );
+        match explained(&error) {
+            Some((found, remedy)) => Error::new(Kind::Invalid, what).detail(found).remedy(remedy),
+            None => Error::io(what, error).remedy("check that its port expects TLS"),
         }
-        Error::io(what, error)
     }
+}
+
+/// What was found in the other's TLS, and what the user can do; `None`: it is another error.
+pub(crate) fn explained(error: &io::Error) -> Option<(&'static str, &'static str)> {
+    use CertificateError as Of;
+    Some(match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(of) => match of {
+            Of::Expired | Of::ExpiredContext { .. } => (
+                "its certificate has expired",
+                "renew that, or set the clock of this machine",
+            ),
+            Of::NotValidYet | Of::NotValidYetContext { .. } => (
+                "its certificate is not valid yet",
+                "set the clock of the machine that is wrong",
+            ),
+            Of::UnknownIssuer => (
+                "its certificate is neither in the file of --authority nor signed by one there",
+                "name the file of its certificate, or of its signer's, by --authority",
+            ),
+            Of::NotValidForName | Of::NotValidForNameContext { .. } => (
+                "its certificate is not for this host",
+                "connect by a name that the certificate is for",
+            ),
+            _ => (
+                "its certificate cannot be used",
+                "give the server an X.509 certificate of version 3 for its host",
+            ),
+        },
+        rustls::Error::InvalidMessage(_) => (
+            "its answer is not TLS",
+            "leave out tls: and --authority if its port is not encrypted",
+        ),
+        rustls::Error::AlertReceived(_) => (
+            "it refused the connection",
+            "if it requires a client certificate, name one that it accepts by --certificate and --key",
+        ),
+        _ => (
+            "the two have no version or cipher of TLS in common, or one of them made an error",
+            "use a server with TLS 1.2 or later",
+        ),
+    })
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -118,11 +153,11 @@ impl Verifier {
         for certificate in &certificates {
             roots
                 .add(certificate.clone())
-                .map_err(|e| unusable(authority, &e))?;
+                .map_err(|_| unusable(authority))?;
         }
         let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
-            .map_err(|e| unusable(authority, &e))?;
+            .map_err(|_| unusable(authority))?;
         Ok(Self {
             certificates,
             judge,

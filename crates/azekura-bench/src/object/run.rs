@@ -28,7 +28,8 @@ pub struct Candidate {
 impl Candidate {
     pub(super) fn parse(text: &str) -> std::result::Result<Self, String> {
         let (store, class) = text.split_once(':').ok_or("a store is NAME:DURABILITY")?;
-        let class = Class::from_str(class, false)?;
+        let class = Class::from_str(class, false)
+            .map_err(|_| format!("`{class}` is not none, buffered, process or power"))?;
         Ok(Self {
             store: store.to_owned(),
             class,
@@ -96,12 +97,18 @@ impl SuitePlan {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let wrong = |what: &str| Err(Error::new(Kind::Invalid, what));
+        let wrong = |option: &str| Error::new(Kind::Invalid, format!("{option} is out of range"));
         if !(self.scale > 0.0 && self.scale <= 100.0) {
-            return wrong("the scale is more than 0 and at most 100");
+            return Err(wrong("--scale").found(self.scale, "more than 0 and at most 100"));
         }
-        if self.rounds == 0 || self.sizes.contains(&0) || self.stores.is_empty() {
-            return wrong("a suite has stores, rounds, and values of more than nothing");
+        if self.rounds == 0 {
+            return Err(wrong("--rounds").found(0, "at least 1"));
+        }
+        if self.sizes.contains(&0) {
+            return Err(wrong("--sizes").found("0 B", "at least 1 B"));
+        }
+        if self.stores.is_empty() {
+            return Err(wrong("--stores").found("no store", "at least one NAME:DURABILITY"));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::Read as _;
+use std::path::Path;
 
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
@@ -15,7 +16,7 @@ use crate::output::Output;
 use crate::output::note;
 use crate::server::Server;
 use crate::text::Coding;
-use crate::whole::standard_input;
+use crate::whole::{standard_input, unreadable};
 use azekura_wire::client::VALUE_LEN_MAX;
 use azekura_wire::refusal::{refused, shown};
 
@@ -226,7 +227,7 @@ impl Client {
             let mut value = Vec::new();
             standard_input()
                 .and_then(|input| input.take(VALUE_LEN_MAX + 1).read_to_end(&mut value))
-                .map_err(|e| Error::io("cannot read the value from standard input", e))?;
+                .map_err(|e| unreadable("cannot read the value", e, Path::new("-")))?;
             value
         };
         if value.len() as u64 > VALUE_LEN_MAX {

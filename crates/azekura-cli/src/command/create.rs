@@ -9,7 +9,7 @@ use azekura::record::hash::HashDb;
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::store::{Shape, Writing};
+use crate::store::{Shape, Writing, refuse_existing};
 
 /// Make a new, empty file
 #[derive(clap::Args)]
@@ -24,6 +24,7 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
+        refuse_existing(&self.file)?;
         let db = HashDb::create(&self.file, &self.shape.over(self.writing.options()))?;
         self.writing.finish(&db)?;
         db.close()?;

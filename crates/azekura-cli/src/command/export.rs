@@ -38,7 +38,7 @@ impl Export {
         let mut outcome = Outcome::Yes;
         let refused = "cannot write the export";
         whole::write(&self.target, refused, &mut |to| {
-            let failed = |error| Error::io(refused, error).at(&self.target);
+            let failed = |error| whole::unwritable(refused, error, &self.target);
             outcome = self.write(&*store, to, failed)?;
             if matches!(outcome, Outcome::Damaged) && self.target.is_file() {
                 return Err(self.kept());
@@ -71,10 +71,6 @@ impl Export {
         };
         let (_, is_damaged) = walk_past_damage(store, None, u64::MAX, &mut write)?;
         self.format.end(to).map_err(failed)?;
-        Ok(if is_damaged {
-            Outcome::Damaged
-        } else {
-            Outcome::Yes
-        })
+        Ok(Outcome::of_whole(!is_damaged))
     }
 }

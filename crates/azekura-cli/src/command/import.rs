@@ -26,8 +26,8 @@ use crate::format::{Format, Limits, Record};
 use crate::output::Output;
 use crate::output::note;
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Writing, limits, of_target};
-use crate::whole::standard_input;
+use crate::store::{Conflict, Filler, Writing, limits, of_target, refuse_existing};
+use crate::whole::{standard_input, unreadable};
 
 /// Store the records of tsv, flat records or JSON lines
 #[derive(clap::Args)]
@@ -58,6 +58,7 @@ impl Import {
             let engine = self.writing.open(&self.file)?;
             return self.fill(&*engine, &mut input, out);
         }
+        refuse_existing(&self.file)?;
         let options = self.writing.options();
         if self.partial {
             let engine = HashDb::create(&self.file, &options)?;
@@ -148,7 +149,7 @@ struct Input {
 impl Input {
     /// Opens `source`. Unless it is read `once`, standard input and pipes go to a temporary file.
     fn open(source: &Path, once: bool) -> Result<Self> {
-        let failed = |error| Error::io("cannot read the input", error).at(source);
+        let failed = |error| unreadable("cannot read the input", error, source);
         let standard = source == Path::new("-");
         let name = if standard {
             PathBuf::from("(standard input)")
@@ -192,9 +193,8 @@ impl Input {
         match &self.file {
             None => Ok(Box::new(BufReader::new(io::stdin()))),
             Some(file) => {
-                let file = file
-                    .try_clone()
-                    .map_err(|error| Error::io("cannot read the input", error).at(&self.name))?;
+                let failed = |error| unreadable("cannot read the input", error, &self.name);
+                let file = file.try_clone().map_err(failed)?;
                 Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
             }
         }
@@ -203,7 +203,7 @@ impl Input {
     fn rewind(&mut self) -> Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| {
             file.rewind()
-                .map_err(|error| Error::io("cannot rewind the input", error).at(&self.name))
+                .map_err(|error| unreadable("cannot read the input again", error, &self.name))
         })
     }
 }
@@ -216,5 +216,9 @@ fn spool(from: &mut dyn io::Read, name: &Path) -> Result<File> {
             file.rewind()?;
             Ok(file)
         })
-        .map_err(|error| Error::io("cannot keep the input in a temporary file", error).at(name))
+        .map_err(|error| {
+            let error = Error::io("cannot keep the input in a temporary file", error).at(name);
+            error
+                .remedy("free space in the folder for temporary files, or choose another by TMPDIR")
+        })
 }

@@ -21,15 +21,10 @@ pub(crate) struct Increment {
     /// The key
     key: OsString,
     /// What to add; may be negative
-    #[arg(default_value = "1", allow_negative_numbers = true)]
+    #[arg(default_value = "1")]
     by: String,
     /// What an absent counter starts from
-    #[arg(
-        long,
-        default_value = "0",
-        allow_negative_numbers = true,
-        value_name = "NUMBER"
-    )]
+    #[arg(long, default_value = "0", value_name = "NUMBER")]
     initial: String,
     /// The counter is a floating point number
     #[arg(long)]
@@ -43,18 +38,15 @@ pub(crate) struct Increment {
 impl Increment {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let key = self.coding.read(&self.key)?;
-        if self.float {
+        let now = if self.float {
             let (by, initial) = (finite(&self.by)?, finite(&self.initial)?);
             let engine = self.writing.open(&self.file)?;
             refuse_overflow(&*engine, &key, by, initial)?;
             let now = engine.increment_float(&key, by, initial)?;
             self.writing.finish(&*engine)?;
-            out.after_change(
-                now,
-                format_args!("the counter was changed and is now {now}"),
-            )?;
+            now.to_string()
         } else {
-            let (by, initial) = (number(&self.by)?, number(&self.initial)?);
+            let (by, initial) = (whole(&self.by)?, whole(&self.initial)?);
             // The library's call adds nothing by this number.
             if by == i64::MIN {
                 return Err(Error::new(Kind::Invalid, "what to add is out of range")
@@ -63,28 +55,37 @@ impl Increment {
             let engine = self.writing.open(&self.file)?;
             let now: i64 = engine.increment(&key, by, initial)?;
             self.writing.finish(&*engine)?;
-            out.after_change(
-                now,
-                format_args!("the counter was changed and is now {now}"),
-            )?;
-        }
+            now.to_string()
+        };
+        out.after_change(
+            &now,
+            format_args!("the counter was changed and is now {now}"),
+        )?;
         Ok(Outcome::Yes)
     }
 }
 
 /// A number that a counter can hold and add.
 fn finite(text: &str) -> Result<f64> {
-    let read: f64 = number(text)?;
-    if read.is_finite() {
-        return Ok(read);
-    }
-    Err(
-        Error::new(Kind::Invalid, format!("{text:?} is not a finite number")).remedy(format!(
-            "give a number from {:e} to {:e}",
-            f64::MIN,
-            f64::MAX
-        )),
-    )
+    let read = text.parse().ok().filter(|read: &f64| read.is_finite());
+    read.ok_or_else(|| {
+        let (least, most) = (f64::MIN, f64::MAX);
+        Error::new(Kind::Invalid, format!("{text:?} is not a finite number"))
+            .remedy(format!("give a number from {least:e} to {most:e}"))
+    })
+}
+
+fn whole(text: &str) -> Result<i64> {
+    text.parse().map_err(|_| {
+        let (least, most) = (-i64::MAX, i64::MAX);
+        Error::new(
+            Kind::Invalid,
+            format!("{text:?} is not a whole number of 64 bits"),
+        )
+        .remedy(format!(
+            "give one from {least} to {most}; other numbers need --float"
+        ))
+    })
 }
 
 /// Refuses a sum that is infinite or not a number, which the library would store. No other thread writes between this and the
@@ -104,12 +105,4 @@ fn refuse_overflow(engine: &dyn Engine, key: &[u8], by: f64, initial: f64) -> Re
     Err(error
         .detail(format!("it is {before:e}, to be added is {by:e}"))
         .remedy(remedy))
-}
-
-fn number<N: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<N> {
-    text.parse().map_err(|error| {
-        Error::new(Kind::Invalid, format!("{text:?} is not a number"))
-            .detail(format!("{error}"))
-            .remedy("counters are whole numbers of 64 bits, or any finite number with --float")
-    })
 }

@@ -22,7 +22,7 @@ use crate::store::walk_past_damage;
 pub(crate) struct List {
     /// The file
     file: PathBuf,
-    /// Print at most so many records, and then where to continue
+    /// Print at most so many records, and then where to continue [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     items: Option<u64>,
     /// Begin with this key, if it is present
@@ -54,11 +54,7 @@ impl List {
                 HEXLOWER.encode(next.as_bytes())
             );
         }
-        Ok(if is_damaged {
-            Outcome::Damaged
-        } else {
-            Outcome::Yes
-        })
+        Ok(Outcome::of_whole(!is_damaged))
     }
 }
 

@@ -29,6 +29,7 @@ const OWN_DESCRIPTORS: u64 = 100;
 #[derive(clap::Args)]
 pub(crate) struct Serve {
     /// A configuration file in TOML, with the names of the other options; an option replaces its value
+    /// [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub(crate) struct Set {
     /// The file
     file: PathBuf,
     /// Keys and values in turn
-    #[arg(required = true, value_name = "KEY VALUE", allow_hyphen_values = false)]
+    #[arg(required = true, value_name = "KEY VALUE")]
     pairs: Vec<OsString>,
     /// Take the value of the one KEY given from a file, or from standard input (-)
     #[arg(long, value_name = "FILE|-")]

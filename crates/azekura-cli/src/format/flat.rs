@@ -134,7 +134,7 @@ impl<'i> Reader<'i> {
                         format!("the stream ends inside a flat record's {what}"),
                         head.offset,
                     )
-                    .found(format!("{read} bytes"), head.len));
+                    .found(format!("{read} bytes"), format!("{} bytes", head.len)));
             }
             if head.is_data {
                 return Ok(true);

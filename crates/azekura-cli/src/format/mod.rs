@@ -111,7 +111,7 @@ fn check_len(what: &str, place: &str, len: u64, limit: u64) -> Result<()> {
         Kind::TooLarge,
         format!("the {what} of {place} is over the limit"),
     )
-    .found(format!("{len} bytes"), format!("at most {limit}")))
+    .found(format!("{len} bytes"), format!("at most {limit} bytes")))
 }
 
 /// Reads `bytes` in each format; how many records there were. What is read is what is read again once written.
@@ -274,94 +274,32 @@ mod tests {
         }
     }
 
+    /// A format, an input with escapes, and its error: a row each.
+    const BROKEN: &str = r#"
+tsv a\tb\nsolo\n -> invalid: line 2 has no tab at input (found "solo", expected key, tab, value)
+tsv a\tb\tc\n -> invalid: line 1 has a second tab at input (found column 4, expected key, tab, value); write tabs inside a value as \t
+tsv a\tx\\q\n -> invalid: line 1 has an unknown escape in the value at input (found "\\q", expected \\ \t \n \r or \xHH)
+jsonl {"key":"a","value":"b"}\n{"key":"a"}\n -> invalid: line 2 has no value at input (found {"key":"a"}, expected {"key":..,"value":..})
+jsonl nonsense\n -> invalid: line 1 is not a JSON record at input (expected ident at column 2)
+jsonl  ["a",null,"b",null]\n -> invalid: line 1 is not a JSON record at input (found an array, expected {"key":..,"value":..})
+jsonl {"key":"a","key":"a","value":"b"}\n -> invalid: line 1 is not a JSON record at input (duplicate field `key` at column 16)
+jsonl {"key":"a","key_base64":"YQ==","value":"b"}\n -> invalid: line 1 has two keys at input (found {"key":"a","key_base64":"YQ==","value":"b"}, expected {"key":..,"value":..})
+jsonl {"key_base64":"@","value":"b"}\n -> invalid: line 1 has a key_base64 that is not base64 at input (found "@", expected padded base64)
+flat key=value -> invalid: no flat record at input offset 0x0 (found byte 0x6b, expected 0xff or 0xfe)
+flat \xff\x01a\xff\x05abc -> invalid: the stream ends inside a flat record's value at input offset 0x3 (found 3 bytes, expected 5 bytes)
+flat \xff\x01a\xff\x00\xff\x01b -> invalid: the stream ends between a key and its value at input offset 0x8 (found the end, expected a value)
+flat \xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f -> invalid: a length does not end at input offset 0x0 (found more than 64 bits, expected a 64-bit number)
+flat \xff\x86\x8d\x21a -> too large: the key of a flat record is over the limit at input offset 0x0 (found 100001 bytes, expected at most 100000 bytes)
+"#;
+
     #[test]
     fn broken_records_are_reported_with_place_found_and_expected() {
-        let cases: [(Format, &[u8], &str); 14] = [
-            (
-                Format::Tsv,
-                b"a\tb\nsolo\n",
-                "invalid: line 2 has no tab at input (found \"solo\", expected key, tab, value)",
-            ),
-            (
-                Format::Tsv,
-                b"a\tb\tc\n",
-                "invalid: line 1 has a second tab at input (found column 4, expected key, tab, \
-                 value); write tabs inside a value as \\t",
-            ),
-            (
-                Format::Tsv,
-                b"a\tx\\q\n",
-                "invalid: line 1 has an unknown escape in the value at input (found \"\\\\q\", \
-                 expected \\\\ \\t \\n \\r or \\xHH)",
-            ),
-            (
-                Format::Jsonl,
-                b"{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"}\n",
-                "invalid: line 2 has no value at input (found {\"key\":\"a\"}, expected \
-                 {\"key\":..,\"value\":..})",
-            ),
-            (
-                Format::Jsonl,
-                b"nonsense\n",
-                "invalid: line 1 is not a JSON record at input (expected ident at column 2)",
-            ),
-            (
-                Format::Jsonl,
-                b" [\"a\",null,\"b\",null]\n",
-                "invalid: line 1 is not a JSON record at input (found an array, expected \
-                 {\"key\":..,\"value\":..})",
-            ),
-            (
-                Format::Jsonl,
-                b"{\"key\":\"a\",\"key\":\"a\",\"value\":\"b\"}\n",
-                "invalid: line 1 is not a JSON record at input (duplicate field `key` at column \
-                 16)",
-            ),
-            (
-                Format::Jsonl,
-                b"{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"b\"}\n",
-                "invalid: line 1 has two keys at input (found {\"key\":\"a\",\"key_base64\":\
-                 \"YQ==\",\"value\":\"b\"}, expected {\"key\":..,\"value\":..})",
-            ),
-            (
-                Format::Jsonl,
-                b"{\"key_base64\":\"@\",\"value\":\"b\"}\n",
-                "invalid: line 1 has a key_base64 that is not base64 at input (found \"@\", \
-                 expected padded base64)",
-            ),
-            (
-                Format::Flat,
-                b"key=value",
-                "invalid: no flat record at input offset 0x0 (found byte 0x6b, expected 0xff or \
-                 0xfe)",
-            ),
-            (
-                Format::Flat,
-                b"\xff\x01a\xff\x05abc",
-                "invalid: the stream ends inside a flat record's value at input offset 0x3 (found 3 bytes, \
-                 expected 5)",
-            ),
-            (
-                Format::Flat,
-                b"\xff\x01a\xff\x00\xff\x01b",
-                "invalid: the stream ends between a key and its value at input offset 0x8 (found \
-                 the end, expected a value)",
-            ),
-            (
-                Format::Flat,
-                b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-                "invalid: a length does not end at input offset 0x0 (found more than 64 bits, \
-                 expected a 64-bit number)",
-            ),
-            (
-                Format::Flat,
-                b"\xff\x86\x8d\x21a",
-                "too large: the key of a flat record is over the limit at input offset 0x0 (found \
-                 100001 bytes, expected at most 100000)",
-            ),
-        ];
-        for (format, bytes, expected) in cases {
-            assert_eq!(message(format, bytes), expected);
+        for row in BROKEN.trim().lines() {
+            let (input, expected) = row.split_once(" -> ").unwrap();
+            let (format, bytes) = input.split_once(' ').unwrap();
+            let format = <Format as clap::ValueEnum>::from_str(format, false).unwrap();
+            let bytes = crate::text::unescape(bytes.as_bytes()).unwrap();
+            assert_eq!(message(format, &bytes), expected);
         }
     }
 

@@ -82,13 +82,9 @@ fn a_missing_file_and_a_directory_are_refused() {
     }
     std::fs::create_dir(place.path("f")).expect("a directory");
     for command in COMMANDS {
-        let ran = place.run(command);
-        let code = ran.code;
-        let error = ran.error(code);
-        assert!(
-            [3, 7, 9].contains(&code) && error.contains(" at f"),
-            "{command:?}: {error}"
-        );
+        let error = place.run(command).error(7);
+        let expected = "mismatch: not a regular file at f (found a directory, expected a file); ";
+        assert!(error.starts_with(expected), "{command:?}: {error}");
         assert_eq!(place.names(), ["f"], "{command:?}");
     }
 }
@@ -239,19 +235,144 @@ fn places_where_nothing_can_be_made_or_read_are_named() {
             &["create", "s.azh/x.azh"],
             "io: cannot make the file at s.azh/x.azh: ",
         ),
-        (
-            &["import", "s.azh", "tsv", "folder"],
-            "io: cannot read the input at folder: ",
-        ),
-        (
-            &["set", "s.azh", "k", "--value-file", "folder"],
-            "io: cannot read the value at folder: ",
-        ),
     ] {
         let error = place.run(command).error(9);
         assert!(error.starts_with(words), "{command:?}: {error}");
     }
     assert_eq!(place.names(), ["folder", "s.azh"]);
+}
+
+/// Some were errors of the system, and had no remedy.
+#[test]
+fn a_folder_in_place_of_a_file_is_invalid_whatever_the_file_is_for() {
+    let place = Place::with_store();
+    std::fs::create_dir(place.path("folder")).expect("a folder");
+    let create = ["object", "create", "s.azo", "--capacity", "16MiB"];
+    place.run(&create).ok();
+    let put = ["object", "put", "s.azo", "1", "--value", "x"];
+    place.run(&put).ok();
+    for arguments in [
+        "import s.azh tsv folder",
+        "export s.azh tsv folder",
+        "set s.azh k --value-file folder",
+        "object put s.azo 1 folder",
+        "object get s.azo 1 --output folder",
+        "client --login folder version",
+        "create folder",
+        "import --create folder tsv s.azh",
+        "copy s.azh folder",
+        "object create folder --capacity 16MiB",
+    ] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let error = place.run(&arguments).error(3);
+        assert!(
+            error.starts_with("invalid: ") && error.contains(" at folder"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("; give the path of the file itself")
+                || error.contains("; choose another name"),
+            "{error}"
+        );
+    }
+    assert_eq!(place.names(), ["folder", "s.azh", "s.azo"]);
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_reported_with_what_to_do() {
+    let place = Place::with_store();
+    let read = "; check the path, and that you may read it";
+    for (arguments, remedy) in [
+        (&["import", "s.azh", "tsv", "none"][..], read),
+        (&["set", "s.azh", "k", "--value-file", "none"], read),
+        (&["tour", "none"], read),
+        (&["client", "--login", "none", "version"], read),
+        (
+            &["export", "s.azh", "tsv", "s.azh/x"],
+            "; name another target",
+        ),
+    ] {
+        let error = place.run(arguments).error(9);
+        assert!(error.ends_with(remedy), "{arguments:?}: {error}");
+    }
+}
+
+/// They were taken for options.
+#[test]
+fn a_negative_number_is_a_value_and_where_it_must_not_be_one_the_error_is_about_it() {
+    let place = Place::with_store();
+    let run = |arguments: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        place.run(&arguments)
+    };
+    run("set s.azh -5 -6.5").ok();
+    assert_eq!(run("get s.azh -5").ok(), "-6.5\n");
+    assert_eq!(run("increment s.azh n -5").ok(), "-5\n");
+    assert_eq!(
+        run("increment --float s.azh f -2e3 --initial -1").ok(),
+        "-2001\n"
+    );
+    run("append s.azh -5 -7").ok();
+    run("remove s.azh -5").ok();
+    for (arguments, expected) in [
+        (
+            "list s.azh --items -1",
+            "'-1' for '--items <COUNT>': expected a whole number that is not negative",
+        ),
+        (
+            "search s.azh a --limit -1",
+            "expected a whole number that is not negative",
+        ),
+        (
+            "serve --threads -1",
+            "'-1' for '--threads <N>': expected a whole number that is not negative",
+        ),
+        (
+            "serve --threads 99999999999999999999",
+            "expected a number of fewer digits",
+        ),
+        (
+            "serve --threads 5s",
+            "expected a whole number, without a unit",
+        ),
+        (
+            "serve --operator here",
+            "expected an IP address, without a port",
+        ),
+        (
+            "client set k v --flags -1",
+            "expected a whole number that is not negative",
+        ),
+        (
+            "create x.azh --capacity -1",
+            "`-1` is not a size: a number of bytes, or one with KiB",
+        ),
+        ("object get s.azo 1 --range -1..3", "`-1` is not a size"),
+    ] {
+        let ran = run(arguments);
+        assert!(
+            ran.code == 2 && ran.err.contains(expected),
+            "{arguments}: {ran:?}"
+        );
+        assert!(!ran.err.contains("invalid digit"), "{ran:?}");
+    }
+    for (arguments, expected) in [
+        (
+            "increment s.azh n 1e3",
+            "invalid: \"1e3\" is not a whole number of 64 bits; give one from -9223372036854775807 to 9223372036854775807; other numbers need --float",
+        ),
+        (
+            "increment s.azh n 99999999999999999999",
+            "invalid: \"99999999999999999999\" is not a whole number of 64 bits; ",
+        ),
+        ("object get s.azo -5", "invalid: "),
+    ] {
+        let error = run(arguments).error(3);
+        assert!(error.starts_with(expected), "{arguments}: {error}");
+    }
+    // No server is asked.
+    let error = run("client --address 127.0.0.1:1 touch k -1").error(9);
+    assert!(error.contains("cannot connect to 127.0.0.1:1"), "{error}");
 }
 
 #[test]
@@ -301,11 +422,11 @@ fn a_value_from_a_closed_standard_input_is_refused() {
     let error = place.run_redirected("<&-", &set).error(9);
     assert_eq!(
         error,
-        "io: cannot read the value at -: standard input is closed"
+        "io: cannot read the value at -: standard input is closed; give the input by a pipe, or name a file (/dev/null for no bytes)"
     );
     let import = ["import", "s.azh", "tsv"];
     let error = place.run_redirected("<&-", &import).error(9);
-    assert!(error.ends_with("standard input is closed"), "{error}");
+    assert!(error.contains(": standard input is closed; "), "{error}");
     assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "kept\n");
     place.run_redirected("</dev/null", &import).ok();
     place.run_redirected("</dev/null", &set).ok();

@@ -4,9 +4,9 @@
 
 use crate::program::Place;
 
-/// The commands as the bash completion script knows them: from the definitions themselves.
-fn commands() -> Vec<String> {
-    let help = Place::new().run(&["--help"]).ok();
+/// The commands that a help lists.
+fn commands(help: &[&str]) -> Vec<String> {
+    let help = Place::new().run(help).ok();
     let is_command = |line: &&str| {
         line.starts_with("  ") && line.as_bytes().get(2).is_some_and(u8::is_ascii_lowercase)
     };
@@ -53,7 +53,7 @@ fn help_lists_commands_examples_and_exit_codes() {
 fn every_command_has_help_a_manual_page_and_a_place_in_the_document() {
     let place = Place::new();
     let document = include_str!("../../../../docs/cli.md");
-    let commands = commands();
+    let commands = commands(&["--help"]);
     assert_eq!(commands.len(), 27, "{commands:?}");
     for command in &commands {
         let help = place.run(&[command, "--help"]).ok();
@@ -81,17 +81,14 @@ fn every_command_has_help_a_manual_page_and_a_place_in_the_document() {
 fn every_command_of_objects_has_an_example_its_exit_codes_and_a_manual_page() {
     let place = Place::new();
     let all = place.run(&["object", "--help"]).ok();
-    let listed = all.split("Commands:\n").nth(1).expect("commands");
-    let listed = listed.split("\n\n").next().expect("an end");
-    let names: Vec<&str> = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help")
-        .collect();
+    for group in ["Look:", "Change:", "Move:", "Care:"] {
+        assert!(all.contains(group), "{all}");
+    }
+    let names = commands(&["object", "--help"]);
     assert_eq!(names.len(), 15, "{all}");
     let main = place.run(&["--help"]).ok();
     assert!(main.contains("objects, large values"), "{main}");
-    for name in names {
+    for name in &names {
         let help = place.run(&["object", name, "--help"]).ok();
         assert!(
             help.contains(&format!("azekura object {name} photos.azo")),
@@ -119,6 +116,32 @@ fn every_command_of_objects_has_an_example_its_exit_codes_and_a_manual_page() {
 }
 
 #[test]
+fn every_option_of_the_server_states_its_default_and_no_help_is_too_wide() {
+    let place = Place::new();
+    let help = place.run(&["serve", "--help"]).ok();
+    let (_, options) = help.split_once("Options:\n").expect("options");
+    let (options, _) = options.split_once("\n  -h, --help").expect("an end");
+    let options: Vec<&str> = options.split("\n      --").collect();
+    assert!(options.len() > 25, "{help}");
+    for option in options {
+        assert!(option.contains("[default: "), "{option}");
+    }
+    let mut helps: Vec<Vec<String>> = vec![vec!["--help".into()]];
+    for command in commands(&["--help"]) {
+        helps.push(vec![command, "--help".into()]);
+    }
+    for command in commands(&["object", "--help"]) {
+        helps.push(vec!["object".into(), command, "--help".into()]);
+    }
+    for arguments in helps {
+        let help = place.run(&arguments).ok();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 130, "{arguments:?}: {line}");
+        }
+    }
+}
+
+#[test]
 fn the_document_lists_the_exit_codes_of_the_program() {
     let document = include_str!("../../../../docs/cli.md");
     let help = Place::new().run(&["--help"]).ok();
@@ -139,7 +162,7 @@ fn completions_know_every_command_in_every_shell() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = place.run(&["completions", shell]).ok();
-        for command in commands() {
+        for command in commands(&["--help"]) {
             assert!(script.contains(&command), "{command} in the {shell} script");
         }
     }

@@ -3,6 +3,7 @@
 //! The advice names the option, the key of the configuration or the command that helps, and is about the file that the error is
 //! about. It does not know which errors there are.
 
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
 use crate::full::run_limited_to;
@@ -270,16 +271,123 @@ fn a_client_without_tls_at_an_address_of_tls_is_advised_to_use_it() {
         assert_eq!(place.run(arguments).error(3), expected);
     }
 }
+/// The words were those of the library of TLS.
+#[test]
+fn an_error_of_tls_states_in_words_what_was_found_and_what_to_do() {
+    let (own, key, other) = (
+        certificate("server.pem"),
+        certificate("server-key.pem"),
+        certificate("authority.pem"),
+    );
+    let listen = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--certificate",
+        &own,
+        "--key",
+        &key,
+    ];
+    let place = Place::new();
+    let server = Server::start(&place, &listen);
+    let port = |server: &Server| {
+        let at = server.address.trim_end_matches(" (TLS)");
+        at.rsplit_once(':').expect("a port").1.to_owned()
+    };
+    let at = port(&server);
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let plain_at = plain.local_addr().expect("an address").port();
+    let answers = std::thread::spawn(move || {
+        let (mut client, _) = plain.accept().expect("a client");
+        client.write_all(b"ERROR\r\n").expect("it reads");
+        let _ = client.read(&mut [0; 64]);
+    });
+    let ask = |host: &str, authority: &str| {
+        let ask = ["client", "--address", host, "--authority", authority];
+        place.run(&[&ask[..], &["version"]].concat())
+    };
+    for (host, authority, words) in [
+        (
+            format!("tls:localhost:{at}"),
+            &other,
+            "(its certificate is neither in the file of --authority nor signed by one there); name the file of ",
+        ),
+        (
+            format!("tls:127.0.0.1:{at}"),
+            &own,
+            "(its certificate is not for this host); connect by a name that the certificate is for",
+        ),
+        (
+            format!("tls:localhost:{plain_at}"),
+            &own,
+            "(its answer is not TLS); leave out tls: ",
+        ),
+        (
+            format!("tls:localhost:{at}"),
+            &key,
+            "; it must hold PEM blocks that begin with BEGIN CERTIFICATE",
+        ),
+    ] {
+        let error = ask(&host, authority).error(3);
+        assert!(error.contains(words), "{error}");
+    }
+    answers.join().expect("no panic");
+    // A server that requires a client certificate ends the connection, before or after its answer could be read.
+    let second = Place::new();
+    let strict = [&listen[..], &["--client-authority", &own]].concat();
+    let strict = Server::start(&second, &strict);
+    let ran = ask(&format!("tls:localhost:{}", port(&strict)), &own);
+    assert!([3, 9].contains(&ran.code), "{ran:?}");
+    assert!(!ran.err.contains("fatal alert"), "{ran:?}");
+}
+
+/// What was named was a part of them.
+#[test]
+fn the_groups_of_statistics_that_an_error_names_are_there() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let error = server.ask(&place, &["stats", "none"]).error(3);
+    let (groups, _) = error.split_once(" are groups of").expect("groups");
+    let (_, groups) = groups.split_once("; ").expect("a remedy");
+    let groups: Vec<&str> = groups
+        .split(", ")
+        .flat_map(|group| group.split(" and "))
+        .collect();
+    assert_eq!(groups.len(), 9);
+    for group in groups {
+        server.ask(&place, &["stats", group]).ok();
+    }
+}
+
+#[test]
+fn an_error_of_a_connection_names_the_address_that_was_tried() {
+    let place = Place::new();
+    for (at, words) in [
+        ("127.0.0.1:1", "127.0.0.1:1: "),
+        ("unix:none", "unix:none: "),
+    ] {
+        let bench = ["bench", "memcache", "--records", "1", "--address", at];
+        let error = place.run(&bench).error(9);
+        assert!(
+            error.starts_with(&format!("io: cannot connect to {words}")),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("; start the server, or name another by --address"),
+            "{error}"
+        );
+    }
+}
+
 /// It was no multiple of 4 KiB.
 #[test]
 fn a_capacity_that_is_too_large_is_refused_with_the_largest() {
     let place = Place::new();
     for (size, words) in [
-        ("100TiB", "(found 109951162777600, expected at most 8TiB)"),
+        ("100TiB", "(found 100 TiB, expected at most 8TiB)"),
         ("18446744073709551615", "expected at most 8TiB)"),
         ("16777216TiB", "`16777216TiB` does not fit in 64 bits"),
         ("1", "expected at least "),
-        ("1000001", "(found 1000001, expected a multiple of 4KiB)"),
+        ("1000001", "(found 1000001 B, expected a multiple of 4KiB)"),
     ] {
         let ran = place.run(&["serve", "--capacity", size]);
         assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");

@@ -4,10 +4,10 @@
 //! the server states which. It does not know the protocol beyond what it takes to set and get.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::program::Place;
 
@@ -61,14 +61,15 @@ impl Server {
         assert!(sent.expect("kill exists").success());
     }
 
-    /// Ends in order; returns the exit code, what it said last, and its messages.
+    /// Ends in order; returns the exit code, what it said last, and its messages, if the test has not taken them.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         self.signal("TERM");
         let mut last = String::new();
         self.said.read_to_string(&mut last).expect("text");
         let mut messages = String::new();
-        let mut pipe = self.child.stderr.take().expect("a pipe");
-        pipe.read_to_string(&mut messages).expect("text");
+        if let Some(mut pipe) = self.child.stderr.take() {
+            pipe.read_to_string(&mut messages).expect("text");
+        }
         let status = self.child.wait().expect("it ends");
         (status.code().expect("no signal"), last, messages)
     }
@@ -301,6 +302,24 @@ fn an_address_or_data_in_use_is_told_with_what_to_do() {
         .run(&["serve", "--data", "d", "--listen", "127.0.0.1:0"])
         .error(6);
     assert!(error.contains("--data"), "{error}");
+    // Whatever the address is for.
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let udp = format!("udp:{}", udp.local_addr().expect("an address"));
+    let at = server.address.as_str();
+    let listen = "--listen";
+    for (arguments, option) in [
+        (&[listen, udp.as_str()][..], listen),
+        (&[listen, "127.0.0.1:0", "--metrics", at], "--metrics"),
+        (&["--engine", "cache", listen, at], listen),
+    ] {
+        let error = place.run(&[&["serve"], arguments].concat()).error(6);
+        let expected = format!("; stop it, or choose another address by {option}");
+        assert!(error.ends_with(&expected), "{error}");
+    }
+    let server = Server::start(&place, &["--engine", "cache", listen, "unix:s"]);
+    let cache = ["serve", "--engine", "cache", listen, "unix:s"];
+    place.run(&cache).error(6);
+    drop(server);
 }
 
 #[test]
@@ -346,6 +365,111 @@ fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
     refused.read_to_string(&mut answer).expect("text");
     assert_eq!(answer, "ERROR Too many open connections\r\n");
     drop(held);
+}
+
+/// A line of the log that has `words`.
+fn line_with(words: &str, messages: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        let len = messages.read_line(&mut line).expect("a line");
+        assert!(len > 0, "it ended");
+    }
+    line
+}
+
+#[test]
+fn hangups_with_damaged_configurations_lose_nothing_while_clients_work() {
+    let place = Place::new();
+    let good = "capacity = \"64MiB\"\npasswords = \"users\"\n";
+    place.write_secret("users", "anna:Nara\n");
+    place.write_secret("broken", "anna\n");
+    place.write("c.toml", good);
+    let mut server = Server::start(&place, &["--config", "c.toml"]);
+    let mut messages = BufReader::new(server.child.stderr.take().expect("a pipe"));
+    let ends = AtomicBool::new(false);
+    let stored = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|client| {
+                let (address, ends) = (&server.address, &ends);
+                scope.spawn(move || {
+                    let mut stream = TcpStream::connect(address).expect("it listens");
+                    let mut answer = [0; 8];
+                    let (mut n, mut request) = (0, "set l 0 0 9\r\nanna Nara\r\n".to_owned());
+                    while !ends.load(Ordering::Relaxed) {
+                        stream.write_all(request.as_bytes()).expect("it reads");
+                        stream.read_exact(&mut answer).expect("an answer");
+                        assert_eq!(&answer, b"STORED\r\n");
+                        n += 1;
+                        request = format!("set c{client}-{n} 0 0 1\r\nv\r\n");
+                    }
+                    n - 1
+                })
+            })
+            .collect();
+        for damaged in [
+            &b"\xff\xfe"[..],
+            b"threads = = 1\n",
+            b"no-such-key = 1\n",
+            b"connections-max = 0\n",
+            b"capacity = \"2MiB\"\nitem-max = \"3MiB\"\n",
+            b"passwords = \"gone\"\n",
+            b"passwords = \"broken\"\n",
+            b"listen = [\"tls:127.0.0.1:0\"]\ncertificate = \"gone\"\nkey = \"gone\"\n",
+        ] {
+            place.write("c.toml", damaged);
+            server.signal("HUP");
+            line_with("reload failed, nothing changed: ", &mut messages);
+        }
+        std::fs::remove_file(place.path("c.toml")).expect("it is there");
+        server.signal("HUP");
+        line_with("reload failed, nothing changed: ", &mut messages);
+        place.write("c.toml", good);
+        for _ in 0..20 {
+            server.signal("HUP");
+        }
+        line_with("reloaded nothing", &mut messages);
+        ends.store(true, Ordering::Relaxed);
+        let stored = clients
+            .into_iter()
+            .map(|client| client.join().expect("no panic"));
+        stored.collect::<Vec<u32>>()
+    });
+    // A login is required as before, and each acknowledged record is there.
+    server.ask(&place, &["get", "c0-1"]).error(3);
+    let (code, last, _) = server.end();
+    assert!(code == 0 && last.contains("stopped"), "{last}");
+    let keys = place.run(&["list", "--keys", "d/records.azh"]).ok();
+    let found: std::collections::HashSet<&str> = keys.lines().collect();
+    for (client, stored) in stored.into_iter().enumerate() {
+        assert!(stored > 0);
+        for n in 1..=stored {
+            assert!(found.contains(&*format!("c{client}-{n}")), "c{client}-{n}");
+        }
+    }
+}
+
+/// It was reported to need a restart, and was taken over.
+#[test]
+fn a_hangup_leaves_the_longest_item_where_the_memory_is_another() {
+    let place = Place::new();
+    place.write("c.toml", "engine = \"cache\"\n");
+    let serve = ["serve", "--config", "c.toml", "--listen", "127.0.0.1:0"];
+    let mut server = Server::of(place.command(&serve));
+    let mut messages = BufReader::new(server.child.stderr.take().expect("a pipe"));
+    place.write(
+        "c.toml",
+        "engine = \"cache\"\nmemory-max = \"4GiB\"\nitem-max = \"9MiB\"\n",
+    );
+    server.signal("HUP");
+    let line = line_with("until a restart", &mut messages);
+    assert!(
+        line.contains("item-max, ") && line.contains("memory-max;"),
+        "{line}"
+    );
+    let set = ["client", "--address", &server.address, "set", "k"];
+    place.run_with(&set, &vec![b'v'; 2 << 20]).error(4);
+    place.run_with(&set, &vec![b'v'; 1 << 19]).ok();
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod reload;
 mod source;
 mod validate;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -106,9 +107,14 @@ impl Config {
             return Self::new(flags, None);
         };
         let text = std::fs::read_to_string(path).map_err(|e| {
+            let detail = match e.kind() {
+                ErrorKind::InvalidData => "it is not text in UTF-8".into(),
+                _ => e.to_string(),
+            };
             Error::new(Kind::Invalid, "cannot read the configuration")
                 .at(path)
-                .detail(e.to_string())
+                .detail(detail)
+                .remedy("--config names a file in TOML that this user may read")
         })?;
         Self::of_text(path, &text, flags)
     }
@@ -154,7 +160,8 @@ impl Config {
         let listen = validator.listen(&raw)?;
         let certificate = validator.certificate(&listen, &raw)?;
         let memory_max = validator.memory_max(engine, &raw)?;
-        let item_max = validator.item_max(memory_max, &raw)?;
+        let capacity = validator.capacity(engine, &raw)?;
+        let item_max = validator.item_max(memory_max, capacity, &raw)?;
         let threads = validator.threads(memory_max, item_max, &raw)?;
         Ok(Self {
             listen,
@@ -163,7 +170,7 @@ impl Config {
             durability,
             sync_interval_ms: raw.sync_interval.unwrap_or(0),
             memory_max,
-            capacity: validator.capacity(engine, &raw)?,
+            capacity,
             capacity_origin: validator.origin("capacity"),
             listen_origin: validator.origin("listen"),
             item_max,

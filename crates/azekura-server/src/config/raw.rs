@@ -3,6 +3,7 @@
 //! Each value is parsed and checked for itself, whether it comes from a flag or from the file, and its error states what is
 //! allowed. Values are not checked against one another here.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -34,13 +35,14 @@ pub struct RawConfig {
     /// Interval of background syncs in milliseconds, after which writes survive loss of power; 0: off [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub sync_interval: Option<u32>,
-    /// Memory limit for records of the engines tiny and cache [default for cache: 64MiB]
+    /// Memory limit for records of the engines tiny and cache [default: 64MiB for cache, no limit for tiny]
     #[arg(long, value_name = "SIZE")]
     pub memory_max: Option<Size>,
     /// Maximum size of the data file of the engine hash [default: 1TiB]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
-    /// Maximum size of an item, with its key and 60 bytes of overhead, from 1KiB to 1GiB [default: 1MiB]
+    /// Maximum size of an item, with its key and 60 bytes of overhead, from 1KiB to 1GiB [default: 1MiB,
+    /// or less under a smaller memory-max or capacity]
     #[arg(long, value_name = "SIZE")]
     pub item_max: Option<Size>,
     /// Maximum number of connections [default: 1024]
@@ -83,16 +85,16 @@ pub struct RawConfig {
     /// Minimum log level [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log_level: Option<LogLevel>,
-    /// Password file with a line name:password for each user; without it there is no authentication
+    /// Password file with a line name:password for each user [default: none, and no authentication]
     #[arg(long, value_name = "FILE")]
     pub passwords: Option<PathBuf>,
-    /// TLS certificate chain for tls: addresses, in PEM
+    /// TLS certificate chain for tls: addresses, in PEM [default: none]
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// Private key of the TLS certificate, in PEM
+    /// Private key of the TLS certificate, in PEM [default: none]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// CA certificates for TLS client authentication, in PEM; without it clients need no certificate
+    /// CA certificates for TLS client authentication, in PEM [default: none, and clients need no certificate]
     #[arg(long, value_name = "FILE")]
     pub client_authority: Option<PathBuf>,
     /// Permissions of unix sockets, in octal [default: 700]
@@ -184,6 +186,13 @@ impl LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "NumberOrText")]
 pub struct Size(pub u64);
+
+/// Exactly, with its unit.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&azekura_wire::size_text(self.0))
+    }
+}
 
 /// Permissions of a file, as digits from 0 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

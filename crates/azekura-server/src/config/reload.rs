@@ -14,6 +14,14 @@ pub struct Reloaded {
     pub needs_restart: Vec<&'static str>,
 }
 
+/// The keys of fields that differ in two configurations.
+macro_rules! differing {
+    ($ours:expr, $theirs:expr; $($key:literal => $($field:ident).+,)+) => {{
+        let keys = [$(($key, $ours.$($field).+ != $theirs.$($field).+)),+];
+        keys.into_iter().filter_map(|(key, differs)| differs.then_some(key))
+    }};
+}
+
 impl Config {
     /// Becomes `new` as far as a running server can, and returns how far that is. `has_other_passwords`, `has_other_certificate`:
     /// whether the contents of the files differ, which may be where their names do not.
@@ -25,86 +33,56 @@ impl Config {
     ) -> Reloaded {
         let mut reloaded = Reloaded::default();
         let mut new = new.clone();
-        if self.memory_max.is_some()
-            && (self.memory_max, self.threads) != (new.memory_max, new.threads)
-        {
-            // What connections may take was checked against another limit of memory, or for other threads.
-            for (name, differs) in [
-                (
-                    "buffers-max",
-                    self.limits.buffers_max != new.limits.buffers_max,
-                ),
-                ("item-max", self.item_max != new.item_max),
-            ] {
-                if differs {
-                    reloaded.needs_restart.push(name);
-                }
-            }
-            (new.limits.buffers_max, new.item_max) = (self.limits.buffers_max, self.item_max);
+        // What connections may take was checked against another limit of memory, or for other threads.
+        let is_other_memory = self.memory_max.is_some()
+            && (self.memory_max, self.threads) != (new.memory_max, new.threads);
+        let is_too_long = self.capacity.is_some_and(|room| new.item_max > room);
+        if is_other_memory && self.limits.buffers_max != new.limits.buffers_max {
+            reloaded.needs_restart.push("buffers-max");
+            new.limits.buffers_max = self.limits.buffers_max;
         }
-        let new = &new;
-        let (ours, theirs) = (&self.limits, &new.limits);
-        for (name, differs) in [
-            (
-                "connections-max",
-                ours.connections_max != theirs.connections_max,
-            ),
-            (
-                "connections-per-address",
-                ours.per_address_max != theirs.per_address_max,
-            ),
-            ("operator", ours.operators != theirs.operators),
-            (
-                "operator-connections",
-                ours.operator_connections != theirs.operator_connections,
-            ),
-            ("idle-s", ours.idle_s != theirs.idle_s),
-            ("stall-s", ours.stall_s != theirs.stall_s),
-            ("grace-s", ours.grace_s != theirs.grace_s),
-            ("buffers-max", ours.buffers_max != theirs.buffers_max),
-            ("slow-ms", ours.slow_ms != theirs.slow_ms),
-            ("item-max", self.item_max != new.item_max),
-            ("log", self.log != new.log),
-            ("log-level", self.log_level != new.log_level),
-            (
-                "passwords",
-                has_other_passwords || self.passwords != new.passwords,
-            ),
-            (
-                "certificate",
-                has_other_certificate || self.certificate != new.certificate,
-            ),
-        ] {
-            if differs {
-                reloaded.taken_over.push(name);
-            }
+        if (is_other_memory || is_too_long) && self.item_max != new.item_max {
+            reloaded.needs_restart.push("item-max");
+            new.item_max = self.item_max;
         }
-        for (name, differs) in [
-            ("data", self.data != new.data),
-            ("listen", self.listen != new.listen),
-            ("engine", self.engine != new.engine),
-            ("threads", self.threads != new.threads),
-            ("durability", self.durability != new.durability),
-            (
-                "sync-interval",
-                self.sync_interval_ms != new.sync_interval_ms,
-            ),
-            ("memory-max", self.memory_max != new.memory_max),
-            ("capacity", self.capacity != new.capacity),
-            ("metrics", self.metrics != new.metrics),
-            ("unix-mode", self.unix_mode != new.unix_mode),
-            ("shutdown", self.shutdown != new.shutdown),
-            ("flush", self.flush != new.flush),
-            ("dump", self.dump != new.dump),
-        ] {
-            if differs {
-                reloaded.needs_restart.push(name);
-            }
+        reloaded.taken_over.extend(differing!(self, new;
+            "connections-max" => limits.connections_max,
+            "connections-per-address" => limits.per_address_max,
+            "operator" => limits.operators,
+            "operator-connections" => limits.operator_connections,
+            "idle-s" => limits.idle_s,
+            "stall-s" => limits.stall_s,
+            "grace-s" => limits.grace_s,
+            "buffers-max" => limits.buffers_max,
+            "slow-ms" => limits.slow_ms,
+            "item-max" => item_max,
+            "log" => log,
+            "log-level" => log_level,
+        ));
+        if has_other_passwords || self.passwords != new.passwords {
+            reloaded.taken_over.push("passwords");
         }
-        self.limits.clone_from(&new.limits);
-        (self.item_max, self.log, self.log_level) = (new.item_max, new.log, new.log_level);
-        self.passwords.clone_from(&new.passwords);
-        self.certificate.clone_from(&new.certificate);
+        if has_other_certificate || self.certificate != new.certificate {
+            reloaded.taken_over.push("certificate");
+        }
+        reloaded.needs_restart.extend(differing!(self, new;
+            "data" => data,
+            "listen" => listen,
+            "engine" => engine,
+            "threads" => threads,
+            "durability" => durability,
+            "sync-interval" => sync_interval_ms,
+            "memory-max" => memory_max,
+            "capacity" => capacity,
+            "metrics" => metrics,
+            "unix-mode" => unix_mode,
+            "shutdown" => shutdown,
+            "flush" => flush,
+            "dump" => dump,
+        ));
+        (self.limits, self.item_max) = (new.limits, new.item_max);
+        (self.log, self.log_level) = (new.log, new.log_level);
+        (self.passwords, self.certificate) = (new.passwords, new.certificate);
         reloaded
     }
 }

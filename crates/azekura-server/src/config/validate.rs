@@ -17,7 +17,7 @@ use super::source::Source;
 use super::{Certificate, Limits};
 
 /// Largest file of records.
-const CAPACITY_MAX: u64 = 1 << 43;
+const CAPACITY_MAX: Size = Size(1 << 43);
 
 /// Default memory of a cache: memcached's.
 const CACHE_MEMORY: u64 = 64 * MIB;
@@ -99,28 +99,31 @@ impl Validator<'_> {
         match (engine, raw.memory_max) {
             (Engine::Cache, None) => Ok(Some(CACHE_MEMORY)),
             (_, None) => Ok(None),
-            (Engine::Hash, Some(Size(bytes))) => Err(self.fail(key, &bytes, allowed)),
-            (_, Some(Size(bytes))) => self.within(key, bytes, MIB.., "at least 1MiB").map(Some),
+            (Engine::Hash, Some(size)) => Err(self.fail(key, &size, allowed)),
+            (_, Some(size)) => {
+                let Size(bytes) = self.within(key, size, Size(MIB).., "at least 1MiB")?;
+                Ok(Some(bytes))
+            }
         }
     }
 
     /// Whether it suffices for the segments of an existing file is checked when that is opened.
     pub(super) fn capacity(&self, engine: Engine, raw: &RawConfig) -> Result<Option<u64>> {
-        let Some(Size(bytes)) = raw.capacity else {
+        let Some(size) = raw.capacity else {
             return Ok(None);
         };
         if engine != Engine::Hash {
             let allowed = "nothing, as the engine is in memory: see memory-max";
-            return Err(self.fail("capacity", &bytes, allowed));
+            return Err(self.fail("capacity", &size, allowed));
         }
-        let least = HashDb::least_capacity(4096);
+        let least = Size(HashDb::least_capacity(4096));
         let allowed = format!("at least {least}");
-        self.within("capacity", bytes, least.., &allowed)?;
-        self.within("capacity", bytes, ..=CAPACITY_MAX, "at most 8TiB")?;
-        if bytes.is_multiple_of(4096) {
-            return Ok(Some(bytes));
+        self.within("capacity", size, least.., &allowed)?;
+        self.within("capacity", size, ..=CAPACITY_MAX, "at most 8TiB")?;
+        if size.0.is_multiple_of(4096) {
+            return Ok(Some(size.0));
         }
-        Err(self.fail("capacity", &bytes, "a multiple of 4KiB"))
+        Err(self.fail("capacity", &size, "a multiple of 4KiB"))
     }
 
     /// One per CPU, or fewer if the memory limit requires that.
@@ -139,26 +142,37 @@ impl Validator<'_> {
         self.within("threads", threads, 1..=1024, "from 1 to 1024")?;
         let allowed = format!(
             "at most {fitting}, so that the process stays below one and a quarter of memory-max and 32MiB; or a smaller \
-             item-max ({item_max}) or a larger memory-max ({})",
-            memory_max.unwrap_or_default()
+             item-max ({}) or a larger memory-max ({})",
+            Size(item_max),
+            Size(memory_max.unwrap_or_default())
         );
         self.within("threads", threads, ..=fitting as usize, &allowed)
     }
 
-    /// An item that is longer than all memory for records could never be stored.
-    pub(super) fn item_max(&self, memory_max: Option<u64>, raw: &RawConfig) -> Result<u64> {
-        let memory = memory_max.unwrap_or(u64::MAX);
-        let item_max = raw.item_max.map_or(MIB.min(memory), |size| size.0);
-        let range = 1 << 10..=1 << 30;
+    /// An item that is longer than all room for records could never be stored.
+    pub(super) fn item_max(
+        &self,
+        memory_max: Option<u64>,
+        capacity: Option<u64>,
+        raw: &RawConfig,
+    ) -> Result<u64> {
+        let room = Size(memory_max.or(capacity).unwrap_or(u64::MAX));
+        let item_max = raw.item_max.unwrap_or(Size(MIB).min(room));
+        let range = Size(1 << 10)..=Size(1 << 30);
         self.within("item-max", item_max, range, "from 1KiB to 1GiB")?;
-        let allowed = format!("at most {memory}, the memory for records (memory-max)");
-        self.within("item-max", item_max, ..=memory, &allowed)?;
+        let of_room = match memory_max {
+            Some(_) => "the memory for records (memory-max)",
+            None => "the size of the data file (capacity)",
+        };
+        let allowed = format!("at most {room}, {of_room}");
+        self.within("item-max", item_max, ..=room, &allowed)?;
         let fitting = memory_max.map_or(u64::MAX, |max| MemoryBudget::of(max).item());
+        let fitting = Size(fitting);
         let allowed = format!(
             "at most {fitting}, so that the process stays below one and a quarter of memory-max and 32MiB; or a larger \
-             memory-max ({memory})"
+             memory-max ({room})"
         );
-        self.within("item-max", item_max, ..=fitting, &allowed)
+        Ok(self.within("item-max", item_max, ..=fitting, &allowed)?.0)
     }
 
     /// What connections may take. Each thread has a share of the buffers, into which the longest item fits on its way in or
@@ -171,22 +185,23 @@ impl Validator<'_> {
         raw: &RawConfig,
     ) -> Result<usize> {
         let threads = threads as u64;
-        let least = threads * MemoryBudget::share(item_max);
-        let most = memory_max.map_or(u64::MAX, |max| {
+        let least = Size(threads * MemoryBudget::share(item_max));
+        let most = Size(memory_max.map_or(u64::MAX, |max| {
             MemoryBudget::of(max).buffers(threads, item_max)
-        });
-        let usual = memory_max.map_or(256 * MIB, |max| (256 * MIB).min(max / 4));
-        let buffers_max = raw
-            .buffers_max
-            .map_or(least.max(usual).min(most), |size| size.0);
+        }));
+        let usual = Size(memory_max.map_or(256 * MIB, |max| (256 * MIB).min(max / 4)));
+        let buffers_max = raw.buffers_max.unwrap_or(least.max(usual).min(most));
         let allowed =
             format!("at least {least}: for each thread an item as long as item-max and 1MiB");
         self.within("buffers-max", buffers_max, least.., &allowed)?;
         let allowed = format!(
             "at most {most}, so that the process stays below one and a quarter of memory-max and 32MiB; or fewer threads \
-             ({threads}), a smaller item-max ({item_max}) or a larger memory-max"
+             ({threads}), a smaller item-max ({}) or a larger memory-max",
+            Size(item_max)
         );
-        Ok(self.within("buffers-max", buffers_max, ..=most, &allowed)? as usize)
+        Ok(self
+            .within("buffers-max", buffers_max, ..=most, &allowed)?
+            .0 as usize)
     }
 
     pub(super) fn limits(

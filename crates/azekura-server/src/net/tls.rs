@@ -24,24 +24,24 @@ pub(crate) fn identity(
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|e| unusable(certificate, &e))?;
+        .map_err(|_| unusable(certificate))?;
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for root in certificates(path)? {
-                roots.add(root).map_err(|e| unusable(path, &e))?;
+                roots.add(root).map_err(|_| unusable(path))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
-                .map_err(|e| unusable(path, &e))?;
+                .map_err(|_| unusable(path))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
     builder
         .with_single_cert(chain, key_of)
         .map(Arc::new)
-        .map_err(|e| unusable(certificate, &e))
+        .map_err(|_| unusable(certificate))
 }
 
 #[cfg(test)]

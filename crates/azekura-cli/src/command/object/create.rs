@@ -38,7 +38,7 @@ pub(crate) struct Create {
     /// Room for journal and values; with --data, for the values. A block device is taken whole
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     capacity: Option<u64>,
-    /// Room for the journal: 80 bytes for each object, 100 and more below 4MiB
+    /// Room for the journal: 80 bytes for each object, 90 below 4MiB, 250 near the least of 144KiB
     /// [default: a 64th of the capacity, at least 4MiB; with --data, of a device all of it]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     journal_size: Option<u64>,

@@ -36,11 +36,12 @@ pub(crate) struct Get {
     /// The object
     #[arg(value_name = "ID")]
     id: String,
-    /// The file to write
+    /// The file to write [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The bytes from A to before B, sizes as 64KiB; A.. to the end, ..B from the beginning
-    #[arg(long, value_name = "A..B", value_parser = parse_range)]
+    /// [default: all]
+    #[arg(long, value_name = "A..B", value_parser = parse_range, allow_hyphen_values = true)]
     range: Option<Range<u64>>,
 }
 
@@ -54,11 +55,7 @@ impl Get {
         if is_doubtful {
             note!("azekura: in doubt: {id}: a newer value, or its removal, may be lost");
         }
-        let outcome = if is_doubtful {
-            Outcome::Damaged
-        } else {
-            Outcome::Yes
-        };
+        let outcome = Outcome::of_whole(!is_doubtful);
         let Some(bytes) = bytes else {
             place::absent(&[id]);
             return Ok(if is_doubtful { outcome } else { Outcome::No });
@@ -70,7 +67,7 @@ impl Get {
                 whole::write(target, refused, &mut |to| {
                     in_pieces(&bytes, &mut |piece| {
                         to.write_all(piece)
-                            .map_err(|error| Error::io(refused, error).at(target))
+                            .map_err(|error| whole::unwritable(refused, error, target))
                     })
                 })?;
             }

@@ -17,7 +17,7 @@ Example:
 
 A damaged part of the index is passed by: the rest is listed, and objects in doubt as they are known.
 
-Exit codes: 3 an id that is none; 6 the store is in use; 8 the store is damaged.
+Exit codes: 3 an invalid id, or --end before --first; 6 the store is in use; 8 the store is damaged.
 `azekura --help` lists all.";
 
 /// Print ids and lengths of objects: a line each
@@ -28,7 +28,7 @@ pub(crate) struct List {
     place: Place,
     #[command(flatten)]
     ids: Ids,
-    /// Print at most so many, and then where to continue
+    /// Print at most so many, and then where to continue [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Print a JSON object for each

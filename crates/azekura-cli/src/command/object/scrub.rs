@@ -37,7 +37,7 @@ Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists al
 pub(crate) struct Scrub {
     #[command(flatten)]
     place: Place,
-    /// Read no more than this each second
+    /// Read no more than this each second, as 20MiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<u64>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ Example:
 
 Of a damaged store the sums are of what is known.
 
-Exit codes: 3 an id that is none; 6 the store is in use; 8 the store is damaged.
+Exit codes: 3 an invalid id, or --end before --first; 6 the store is in use; 8 the store is damaged.
 `azekura --help` lists all.";
 
 /// Print what objects take: how many, bytes of their values, bytes on the device

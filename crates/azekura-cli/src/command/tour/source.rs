@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use azekura::{Error, Kind, Result};
 
+use crate::whole::unreadable;
+
 /// Lines taken at most.
 const LINES_MAX: u64 = 1_000_000;
 /// Bytes taken at most.
@@ -54,7 +56,7 @@ impl Source {
     pub(super) fn choose(named: Option<&Path>) -> Result<Self> {
         if let Some(path) = named {
             let is_dir = fs::metadata(path)
-                .map_err(|error| Error::io("cannot read the text", error).at(path))?
+                .map_err(|error| unreadable("cannot read the text", error, path))?
                 .is_dir();
             let path = path.to_path_buf();
             return Ok(if is_dir {
@@ -162,7 +164,7 @@ impl Taker {
     /// Every text file below `dir`, but not what programs keep for themselves (`.git`, `target`).
     fn files(&mut self, root: &Path, dir: &Path) -> Result<()> {
         let mut entries: Vec<PathBuf> = fs::read_dir(dir)
-            .map_err(|error| Error::io("cannot list the directory", error).at(dir))?
+            .map_err(|error| unreadable("cannot list the folder", error, dir))?
             .flatten()
             .map(|entry| entry.path())
             .collect();
@@ -185,7 +187,7 @@ impl Taker {
     }
 
     fn each_line(&mut self, path: &Path, mut visit: impl FnMut(&mut Self, &[u8])) -> Result<()> {
-        let failed = |error| Error::io("cannot read the text", error).at(path);
+        let failed = |error| unreadable("cannot read the text", error, path);
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         let mut line = Vec::new();
         while !self.is_full() {

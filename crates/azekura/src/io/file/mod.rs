@@ -371,7 +371,7 @@ fn not_made(path: &Path, error: std::io::Error) -> Error {
         ErrorKind::AlreadyExists => {
             Error::new(Kind::Invalid, "there is already a file of that name")
                 .at(path)
-                .remedy("open it, or remove it first")
+                .remedy("choose another name, or remove it first")
         }
         ErrorKind::NotFound => Error::io("there is no folder to make the file in", error)
             .at(path)

@@ -104,7 +104,7 @@ fn new_files_are_private_and_names_are_taken_once() {
     assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
     let error = refusal(File::create(&path), Kind::Invalid);
     let wanted = format!(
-        "invalid: there is already a file of that name at {}; open it, or remove it first",
+        "invalid: there is already a file of that name at {}; choose another name, or remove it first",
         path.display()
     );
     assert_eq!(error, wanted);

@@ -373,7 +373,10 @@ fn check_holds(capacity: u64, segment_size: u64) -> Result<()> {
         Kind::Invalid,
         "the capacity is too small for records and what a full store keeps free",
     )
-    .found(error::size(capacity), format!("{least} bytes or more"))
+    .found(
+        error::size(capacity),
+        format!("{least} bytes or more: {}", error::size(least)),
+    )
     .remedy("raise the capacity, or take smaller segments"))
 }
 
