@@ -238,7 +238,7 @@ fn check_within(storage: &dyn Storage, offset: u64, len: u64, size: u64, what: &
     Ok(())
 }
 
-/// What an error says that is expected to be of this kind.
+/// The text of an error that is expected to be of this kind.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn refusal<T, E: std::borrow::Borrow<Error>>(

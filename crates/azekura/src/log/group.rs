@@ -185,7 +185,7 @@ mod tests {
                 group.share(|| Ok(false), sync).ok();
             });
             begins.recv().ok();
-            let waiting = [(); 2].map(|()| scope.spawn(share.clone()));
+            let waiting = [(); 2].map(|()| scope.spawn(share));
             waiting.map(|thread| thread.join().is_ok_and(|shared| shared.is_ok()))
         });
         assert_eq!(shared.iter().filter(|is_ok| **is_ok).count(), 1);

@@ -21,16 +21,15 @@ fn disk() -> (SimDisk, Arc<dyn Storage>) {
 
 fn disk_of(atom: Atom) -> (SimDisk, Arc<dyn Storage>) {
     let disk = SimDisk::with_atom(1, atom);
-    let file = created(&disk, 1024);
-    file.write_at(0, &[1; 1024]).unwrap();
-    file.sync().unwrap();
+    let file = created(&disk, &[1; 1024]);
     (disk, file)
 }
 
-/// A file of so many bytes, durable with its name.
-fn created(disk: &SimDisk, size: u64) -> Arc<dyn Storage> {
+/// A file of these bytes, durable with its name: one sync of each.
+fn created(disk: &SimDisk, bytes: &[u8]) -> Arc<dyn Storage> {
     let file = disk.directory().create(Path::new(NAME)).unwrap();
-    file.resize(size).unwrap();
+    file.resize(bytes.len() as u64).unwrap();
+    file.write_at(0, bytes).unwrap();
     file.sync().unwrap();
     disk.directory().sync().unwrap();
     file
@@ -322,7 +321,7 @@ fn dropping_the_cache_after_a_failed_sync_shows_what_the_device_has_for_good() {
     let mut seen = BTreeSet::new();
     for seed in 0..16 {
         let disk = SimDisk::new(seed);
-        let file = created(&disk, 512);
+        let file = created(&disk, &[0; 512]);
         file.write_at(0, &[2; 512]).unwrap();
         disk.faults().fail(Operation::Sync, 1, Fault::Error);
         file.sync().unwrap_err();
@@ -436,7 +435,7 @@ fn garbage_may_stand_where_a_write_was_in_flight_and_nowhere_else() {
 #[test]
 fn with_many_pending_sectors_each_is_missing_once_and_alone_once() {
     let disk = SimDisk::new(3);
-    let file = created(&disk, 20 * 512);
+    let file = created(&disk, &[0; 20 * 512]);
     file.write_at(0, &[1; 20 * 512]).unwrap();
     let states: Vec<_> = cuts(&disk).map(|state| heads(&state)).collect();
     let sum = |heads: &Vec<u8>| heads.iter().map(|byte| *byte as usize).sum();
