@@ -78,12 +78,12 @@ pub(crate) struct ServerControl {
 
 impl ServerControl {
     /// Reports the evictions.
-    fn dropped(&self, tell: &mut dyn FnMut(&str, &str)) {
+    fn dropped(&self, report: &mut dyn FnMut(&str, &str)) {
         for (name, count) in [
             ("evictions", &self.dropped.evicted),
             ("reclaimed", &self.dropped.reclaimed),
         ] {
-            tell(name, &count.load(Ordering::Relaxed).to_string());
+            report(name, &count.load(Ordering::Relaxed).to_string());
         }
     }
 
@@ -93,50 +93,50 @@ impl ServerControl {
     }
 
     /// Reports the certificate.
-    fn encryption(&self, failed: u64, tell: &mut dyn FnMut(&str, &str)) {
+    fn encryption(&self, failed: u64, report: &mut dyn FnMut(&str, &str)) {
         let certificate = self.certificate();
         if certificate.files.is_none() {
             return;
         }
         let now = system_time();
-        tell("ssl_handshake_errors", &failed.to_string());
+        report("ssl_handshake_errors", &failed.to_string());
         let age = now.saturating_sub(certificate.read);
-        tell("time_since_server_cert_refresh", &age.to_string());
+        report("time_since_server_cert_refresh", &age.to_string());
         let left = certificate.expires.cast_signed() - i64::from(now);
-        tell("server_cert_expires_in", &left.to_string());
+        report("server_cert_expires_in", &left.to_string());
     }
 
-    fn settings(&self, limits: &Limits, tell: &mut dyn FnMut(&str, &str)) {
+    fn settings(&self, limits: &Limits, report: &mut dyn FnMut(&str, &str)) {
         let config = &self.config;
-        tell("maxconns", &limits.connections_max.to_string());
-        tell("maxconns_per_address", &limits.per_address_max.to_string());
-        tell("operator_conns", &limits.operator_connections.to_string());
-        tell("tcp_backlog", &BACKLOG.to_string());
+        report("maxconns", &limits.connections_max.to_string());
+        report("maxconns_per_address", &limits.per_address_max.to_string());
+        report("operator_conns", &limits.operator_connections.to_string());
+        report("tcp_backlog", &BACKLOG.to_string());
         // A client over the limit gets an error at once.
-        tell("maxconns_fast", "yes");
-        tell("num_threads", &config.threads.to_string());
-        tell("sync_interval", &config.sync_interval_ms.to_string());
-        tell("idle_timeout", &limits.idle_s.to_string());
-        tell("stall_timeout", &limits.stall_s.to_string());
-        tell("buffers_max", &limits.buffers_max.to_string());
-        tell("grace_timeout", &limits.grace_s.to_string());
-        tell("slow_ms", &limits.slow_ms.to_string());
-        tell("umask", &format!("{:o}", config.unix_mode));
+        report("maxconns_fast", "yes");
+        report("num_threads", &config.threads.to_string());
+        report("sync_interval", &config.sync_interval_ms.to_string());
+        report("idle_timeout", &limits.idle_s.to_string());
+        report("stall_timeout", &limits.stall_s.to_string());
+        report("buffers_max", &limits.buffers_max.to_string());
+        report("grace_timeout", &limits.grace_s.to_string());
+        report("slow_ms", &limits.slow_ms.to_string());
+        report("umask", &format!("{:o}", config.unix_mode));
         let (mut stream, mut datagram, mut path) = (false, false, false);
         for address in &config.listen {
             match address {
                 Address::Tcp(at) | Address::Tls(at) => {
                     stream = true;
-                    tell("tcpport", &at.first().port().to_string());
-                    tell("inter", &at.first().ip().to_string());
+                    report("tcpport", &at.first().port().to_string());
+                    report("inter", &at.first().ip().to_string());
                 }
                 Address::Udp(at) => {
                     datagram = true;
-                    tell("udpport", &at.first().port().to_string());
+                    report("udpport", &at.first().port().to_string());
                 }
                 Address::Unix(at) => {
                     path = true;
-                    tell("domain_socket", &at.to_string_lossy());
+                    report("domain_socket", &at.to_string_lossy());
                 }
             }
         }
@@ -147,36 +147,36 @@ impl ServerControl {
             ("domain_socket", "NULL", path),
         ] {
             if !is_said {
-                tell(name, none);
+                report(name, none);
             }
         }
         let encrypted = config.listen.iter().any(|at| matches!(at, Address::Tls(_)));
-        tell("ssl_enabled", if encrypted { "yes" } else { "no" });
+        report("ssl_enabled", if encrypted { "yes" } else { "no" });
         let certificate = self.certificate();
         if let Some(files) = certificate.files.as_ref().filter(|_| encrypted) {
-            tell("ssl_chain_cert", &files.chain.to_string_lossy());
-            tell("ssl_key", &files.key.to_string_lossy());
+            report("ssl_chain_cert", &files.chain.to_string_lossy());
+            report("ssl_key", &files.key.to_string_lossy());
             // memcached's numbers: 2 asks clients for a certificate and requires it.
             let authority = files.client_authority.as_ref();
-            tell("ssl_verify_mode", authority.map_or("0", |_| "2"));
+            report("ssl_verify_mode", authority.map_or("0", |_| "2"));
             let authority = authority.map(|path| path.to_string_lossy());
-            tell("ssl_ca_cert", authority.as_deref().unwrap_or("NULL"));
-            tell("ssl_min_version", "tlsv1.2");
+            report("ssl_ca_cert", authority.as_deref().unwrap_or("NULL"));
+            report("ssl_min_version", "tlsv1.2");
         }
     }
 }
 
 impl Outside for ServerControl {
-    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
+    fn figures(&self, group: &str, report: &mut dyn FnMut(&str, &str)) {
         let limits = self.control.limits();
         let config = &self.config;
         match group {
             "" => {
                 let (user, system) = processor_seconds();
-                tell("rusage_user", &format!("{user:.6}"));
-                tell("rusage_system", &format!("{system:.6}"));
+                report("rusage_user", &format!("{user:.6}"));
+                report("rusage_system", &format!("{system:.6}"));
                 let connections = self.control.connections();
-                let mut count = |name: &str, count: u64| tell(name, &count.to_string());
+                let mut count = |name: &str, count: u64| report(name, &count.to_string());
                 count("max_connections", limits.connections_max);
                 count("curr_connections", connections.open);
                 count("total_connections", connections.accepted);
@@ -197,21 +197,21 @@ impl Outside for ServerControl {
                 count("time_in_listen_disabled_us", 0);
                 count("threads", config.threads as u64);
                 count("slow_requests", connections.slow);
-                self.dropped(&mut |name, figure| tell(name, figure));
-                self.encryption(connections.handshakes_failed, tell);
-                tell("durability", config.durability.word());
+                self.dropped(&mut |name, figure| report(name, figure));
+                self.encryption(connections.handshakes_failed, report);
+                report("durability", config.durability.word());
             }
             "items" => self.dropped(&mut |name, figure| {
                 let name = if name == "evictions" { "evicted" } else { name };
-                tell(name, figure);
+                report(name, figure);
             }),
             "durability" => {
-                tell("durability", config.durability.word());
+                report("durability", config.durability.word());
                 let waited = self.control.connections().waited;
-                tell("answers_that_waited", &waited.to_string());
+                report("answers_that_waited", &waited.to_string());
             }
-            "recent" => self.history.tell(tell),
-            "settings" => self.settings(&limits, tell),
+            "recent" => self.history.report(report),
+            "settings" => self.settings(&limits, report),
             _ => {}
         }
     }

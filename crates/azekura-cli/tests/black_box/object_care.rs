@@ -580,7 +580,7 @@ fn a_device_is_taken_whole_if_it_is_blank_or_by_force_and_grows_with_it() {
         .object(&["create", disk, "--capacity", "16MiB"])
         .error(3);
     assert!(
-        error.starts_with("invalid: a device has the capacity it has at /dev/"),
+        error.starts_with("invalid: the capacity of a device cannot be chosen at /dev/"),
         "{error}"
     );
     place.object(&["create", disk]).ok();

@@ -69,7 +69,7 @@ impl Default for Settings {
 pub trait Outside: Send + Sync {
     /// Reports the statistics of a group: `""` for what `stats` shows (`threads`, `curr_connections`, `evictions`, ...),
     /// `"settings"`, `"items"` (of the one class), `"durability"`, `"recent"` (rates and times of the last second).
-    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str));
+    fn figures(&self, group: &str, report: &mut dyn FnMut(&str, &str));
 
     /// A client requests that the server stop; `graceful`: after the connections have ended.
     fn shut_down(&self, graceful: bool);
@@ -189,9 +189,9 @@ impl Service {
     }
 
     /// The figures that only the owner of the sockets knows, as `stats` shows them.
-    pub(crate) fn owner_figures(&self, tell: &mut dyn FnMut(&str, &str)) {
+    pub(crate) fn owner_figures(&self, report: &mut dyn FnMut(&str, &str)) {
         if let Some(outside) = self.outside() {
-            outside.figures("", tell);
+            outside.figures("", report);
         }
     }
 

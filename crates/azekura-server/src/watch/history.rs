@@ -143,14 +143,14 @@ impl History {
     }
 
     /// Reports the last second as names and values; nothing before there was one.
-    pub(crate) fn tell(&self, tell: &mut dyn FnMut(&str, &str)) {
+    pub(crate) fn report(&self, report: &mut dyn FnMut(&str, &str)) {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = rows.back() else {
             return;
         };
         for (index, word) in WORDS.iter().enumerate() {
             if let Some(value) = last.value(index) {
-                tell(word, &number(value));
+                report(word, &number(value));
             }
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((rows.len(), rows[0].number), (ROWS, 99));
         assert_eq!(history.since(397).len(), 1);
         let mut lines = Vec::new();
-        history.tell(&mut |name, value| lines.push(format!("{name} {value}")));
+        history.report(&mut |name, value| lines.push(format!("{name} {value}")));
         assert!(lines.contains(&"gets_per_second 0".to_owned()), "{lines:?}");
         assert!(
             !lines.iter().any(|line| line.starts_with("p50_us")),

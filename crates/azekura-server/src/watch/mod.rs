@@ -84,7 +84,7 @@ impl<'s> Monitor<'s> {
         }
     }
 
-    /// Answers guests until `closed`.
+    /// Serves HTTP clients until `closed`.
     pub(crate) fn serve(&self, listener: &TcpListener, closed: &AtomicBool) -> Result<()> {
         http_listener::serve(listener, self, &Timeouts::default(), closed)
     }

@@ -147,8 +147,8 @@ fn every_figure_of_commands_moves_when_what_it_counts_happens() {
 struct ServerControl(std::sync::mpsc::Sender<bool>);
 
 impl Outside for ServerControl {
-    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
-        tell(&format!("{group}:own"), "1");
+    fn figures(&self, group: &str, report: &mut dyn FnMut(&str, &str)) {
+        report(&format!("{group}:own"), "1");
     }
     fn shut_down(&self, graceful: bool) {
         self.0.send(graceful).unwrap();
@@ -164,7 +164,7 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
         shutdown_enabled: true,
         ..Settings::default()
     });
-    let (tell, told) = std::sync::mpsc::channel();
+    let (report, told) = std::sync::mpsc::channel();
     let mut client = Client::new(&service);
     let limits =
         b"cache_memlimit 64\r\ncache_memlimit 7\r\ncache_memlimit 1000000001\r\ncache_memlimit\r\n";
@@ -177,7 +177,7 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
         String::from_utf8_lossy(&answer),
         format!("{refused}{expected}")
     );
-    service.set_outside(Box::new(ServerControl(tell)));
+    service.set_outside(Box::new(ServerControl(report)));
     let answer = client.send(limits, 99);
     assert_eq!(
         String::from_utf8_lossy(&answer),

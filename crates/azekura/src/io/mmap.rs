@@ -453,8 +453,8 @@ impl Map {
         }
     }
 
-    /// Lets go of a range's pages: the process does not hold them any more, the file keeps them, and who looks
-    /// brings them in again. Does nothing to memory that is no file's.
+    /// Drops a range's pages from the process: the file keeps them, and a later access
+    /// reads them again. Does nothing to memory that is no file's.
     pub fn forget(&self, offset: u64, len: u64) {
         self.bound(offset, len);
         let first = offset.next_multiple_of(4096);

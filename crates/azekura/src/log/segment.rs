@@ -36,9 +36,9 @@ pub use space::{AllocationClass, REMEDY, left_by_growth, whole_step};
 /// In the table, the mark of a unit after the first of its segment; below it stands how far.
 const FOLLOWING: u64 = 1 << 63;
 
-/// An alarm: an earlier write or sync failed, nothing more is accepted. Never settled.
+/// An alarm: an earlier write or sync failed, nothing more is accepted. Never cleared.
 pub(super) const POISONED: u8 = 1;
-/// An alarm: the store is damaged, and no write is accepted. Never settled.
+/// An alarm: the store is damaged, and no write is accepted. Never cleared.
 pub(super) const REFUSED: u8 = 4;
 /// An alarm: the path does not lead to the file any more, and no update is accepted until it does.
 pub(super) const DISPLACED: u8 = 8;
@@ -169,7 +169,7 @@ pub struct Segments {
     /// Two words per segment: seed and units (0: not the log's; or `FOLLOWING`), dead bytes and wasted words.
     table: Arc<Map>,
     space: Mutex<Free>,
-    /// Why updates cannot go the short way. Relaxed: who is late to see one meets it where it takes room.
+    /// Why updates may not take the fast path. Relaxed: a thread that sees one late meets it where it takes room.
     alarms: AtomicU8,
 }
 
@@ -604,7 +604,7 @@ impl Segments {
         self.reap_within(bytes, Patience::short());
     }
 
-    /// As `reap_patiently`, for who is refused otherwise: a reader that the system does not run for a while, of this store
+    /// As `reap_patiently`, for a caller that would fail otherwise: a reader that the system does not run for a while, of this store
     /// or another one of the process, is no reason to refuse.
     pub fn reap_to_the_last(&self) {
         self.reap_within(1, Patience::default());

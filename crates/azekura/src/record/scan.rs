@@ -27,7 +27,7 @@ pub(super) fn after(hash: Hash, key: &[u8]) -> Bookmark {
     Start::after(hash.0, key).bookmark_at_any_rate()
 }
 
-/// Is lent a record: key and value.
+/// Receives one record, lent: key and value.
 pub(super) type Lend<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
 
 /// What is scanned: an index, and a way to the records it points to.

@@ -12,7 +12,7 @@
 //! 1. Of each key a value is found that was put and not refused, or it is absent for a reason; never an older state than one
 //!    that must last: all that was acknowledged before the death of the process; before a cut of the power what was durable by
 //!    itself, or acknowledged before a sync began that returned.
-//! 2. Where the store is one history, who is found proves that all is there that was acknowledged before it began.
+//! 2. Where the store is one history, a change that is found proves that all is there that was acknowledged before it began.
 //! 3. A batch is there whole or not at all. What a clear removed does not return.
 //! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, during upkeep.
 //! 5. A follower is shown every put since its beginning, in the order of each key.

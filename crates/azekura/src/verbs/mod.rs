@@ -423,7 +423,7 @@ pub trait Verbs: Reader {
                 return Ok(key);
             }
             tick = tick.checked_add(1).ok_or_else(|| {
-                Error::new(Kind::Invalid, "no key is left after this time").key(&key)
+                Error::new(Kind::Invalid, "the keys of a queue end at this time").key(&key)
             })?;
         }
     }

@@ -139,7 +139,7 @@ impl Plan {
 pub(crate) fn run(
     plan: &Plan,
     pattern: &mut dyn Pattern,
-    tell: &mut dyn FnMut(Phase) -> Result<()>,
+    report: &mut dyn FnMut(Phase) -> Result<()>,
 ) -> Result<()> {
     let Plan {
         size,
@@ -151,7 +151,7 @@ pub(crate) fn run(
     for key in 0..warm {
         pattern.put(key, size)?;
     }
-    tell(phase(
+    report(phase(
         plan,
         pattern,
         "put new",
@@ -174,7 +174,7 @@ pub(crate) fn run(
         keys
     };
     pattern.pass(BETWEEN_NS)?;
-    tell(phase(
+    report(phase(
         plan,
         pattern,
         "put update",
@@ -182,11 +182,11 @@ pub(crate) fn run(
         |pattern, key| pattern.put(key, size),
     )?)?;
     pattern.pass(BETWEEN_NS)?;
-    tell(phase(plan, pattern, "get", some(), |pattern, key| {
+    report(phase(plan, pattern, "get", some(), |pattern, key| {
         pattern.get(key)
     })?)?;
     pattern.pass(BETWEEN_NS)?;
-    tell(phase(plan, pattern, "delete", some(), |pattern, key| {
+    report(phase(plan, pattern, "delete", some(), |pattern, key| {
         pattern.remove(key)
     })?)
 }

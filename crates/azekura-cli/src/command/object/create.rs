@@ -95,11 +95,12 @@ impl Create {
             (None, false) => Err(Error::new(Kind::Invalid, "a new file needs a capacity")
                 .at(path)
                 .remedy("give --capacity SIZE")),
-            (Some(_), true) => Err(
-                Error::new(Kind::Invalid, "a device has the capacity it has")
-                    .at(path)
-                    .remedy("leave --capacity out, or make a partition"),
-            ),
+            (Some(_), true) => Err(Error::new(
+                Kind::Invalid,
+                "the capacity of a device cannot be chosen",
+            )
+            .at(path)
+            .remedy("leave --capacity out, or make a partition")),
             _ => Ok(()),
         }
     }

@@ -108,7 +108,7 @@ impl Put {
         let ids = place::ids(&words)?;
         if ids.len() > 1 && (self.no_overwrite || self.expect.is_some()) {
             return Err(
-                Error::new(Kind::Invalid, "a condition is one object's").found(
+                Error::new(Kind::Invalid, "a condition takes exactly one object").found(
                     counted(ids.len() as u64, "object", "objects"),
                     "one with --no-overwrite and --expect",
                 ),

@@ -136,7 +136,7 @@ impl<'i> Batch<'i> {
             };
             let mut answered = 0;
             let mut damaged = None;
-            let (service, mut teller) = Responder::of(executor);
+            let (service, mut responder) = Responder::of(executor);
             let is_refused = &mut self.is_refused;
             let mut visit = |index: usize, value: Option<&[u8]>| {
                 let (Some(key), Some(ask)) = (keys.get(index), asks.get(index)) else {
@@ -146,7 +146,7 @@ impl<'i> Batch<'i> {
                 if index != answered || is_over {
                     return;
                 }
-                match teller.tell(key, ask, value, is_refused, output) {
+                match responder.respond(key, ask, value, is_refused, output) {
                     Answered::Answer => answered += 1,
                     Answered::NeedsUpdate => needs_update = true,
                     Answered::NoItem => damaged = Some(no_item(key)),
@@ -207,18 +207,18 @@ impl<'h> Responder<'h> {
     #[inline]
     fn of(executor: &'h mut Executor) -> (&'h Service, Self) {
         let service = &*executor.service;
-        let teller = Self {
+        let responder = Self {
             tally: &mut executor.tally,
             service,
             number: executor.number,
             now: executor.now,
         };
-        (service, teller)
+        (service, responder)
     }
 
     /// Answers one key with what was found.
     #[inline]
-    fn tell(
+    fn respond(
         &mut self,
         key: &[u8],
         ask: &Ask<'_>,
@@ -506,10 +506,10 @@ pub(crate) fn single(executor: &mut Executor, key: &[u8], cas: bool, output: &mu
         is_last: true,
     };
     let mut is_refused = false;
-    let (service, mut teller) = Responder::of(executor);
+    let (service, mut responder) = Responder::of(executor);
     let mut answered = Answered::Answer;
     let read = service.engine.read(key, &mut |value| {
-        answered = teller.tell(key, &ask, value, &mut is_refused, output);
+        answered = responder.respond(key, &ask, value, &mut is_refused, output);
     });
     let damaged = (answered == Answered::NoItem).then(|| no_item(key));
     if let Some(error) = damaged.or(read.err()) {

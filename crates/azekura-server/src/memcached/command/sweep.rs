@@ -158,14 +158,14 @@ impl Sweeps {
     }
 
     /// Reports the statistics, by memcached's names.
-    pub(crate) fn tell(&self, tell: &mut dyn FnMut(&str, u64)) {
+    pub(crate) fn report(&self, report: &mut dyn FnMut(&str, u64)) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         if self.is_on() {
-            tell("lru_crawler_running", self.is_hurried().into());
-            tell("lru_crawler_starts", of(&self.rounds));
+            report("lru_crawler_running", self.is_hurried().into());
+            report("lru_crawler_starts", of(&self.rounds));
         }
-        tell("crawler_reclaimed", of(&self.removed));
-        tell("crawler_items_checked", of(&self.looked));
+        report("crawler_reclaimed", of(&self.removed));
+        report("crawler_items_checked", of(&self.looked));
     }
 }
 

@@ -177,7 +177,7 @@ impl Walk {
     }
 
     /// Appends the next piece.
-    pub(crate) fn tell(&mut self, executor: &mut Executor, output: &mut Vec<u8>) -> Result<Piece> {
+    pub(crate) fn step(&mut self, executor: &mut Executor, output: &mut Vec<u8>) -> Result<Piece> {
         // A tenth of a second's worth, so that the rate is even.
         let room = match self.bytes_per_second {
             0 => executor.service.settings.output_max,

@@ -128,7 +128,7 @@ impl Clients {
     }
 
     /// Reports each, in the order of their arrival.
-    pub(crate) fn tell(&self, now: u32, tell: &mut dyn FnMut(&str, &str)) {
+    pub(crate) fn report(&self, now: u32, report: &mut dyn FnMut(&str, &str)) {
         let present = self.lock();
         for line in present.values() {
             let ClientInfo {
@@ -137,18 +137,18 @@ impl Clients {
                 listener,
                 ip: _,
             } = &line.info;
-            tell(&format!("{number}:addr"), address);
+            report(&format!("{number}:addr"), address);
             if !listener.is_empty() {
-                tell(&format!("{number}:listen_addr"), listener);
+                report(&format!("{number}:listen_addr"), listener);
             }
             let state = line.state.load(Ordering::Relaxed);
             let known = STATES.iter().find(|(of, _)| *of as u8 == state);
-            tell(
+            report(
                 &format!("{number}:state"),
                 known.map_or("conn_read", |(_, word)| word),
             );
             let since = now.saturating_sub(line.last.load(Ordering::Relaxed));
-            tell(&format!("{number}:secs_since_last_cmd"), &since.to_string());
+            report(&format!("{number}:secs_since_last_cmd"), &since.to_string());
         }
     }
 }

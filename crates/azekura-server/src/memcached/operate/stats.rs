@@ -54,61 +54,61 @@ pub(crate) fn reset(executor: &mut Executor) {
 pub(crate) fn figures(
     executor: &mut Executor,
     group: &[u8],
-    tell: &mut dyn FnMut(&str, &str),
+    report: &mut dyn FnMut(&str, &str),
 ) -> bool {
     let service = &*executor.service;
     service.counters.take(&mut executor.tally);
     match group {
-        b"" => general(service, tell),
-        b"settings" => settings(service, tell),
-        b"items" => items(service, tell),
-        b"slabs" => slabs(service, tell),
+        b"" => general(service, report),
+        b"settings" => settings(service, report),
+        b"items" => items(service, report),
+        b"slabs" => slabs(service, report),
         // In packets; in lines they are counted by a walk.
-        b"sizes" => tell("sizes_status", "disabled"),
-        b"engine" => engine(service, tell),
-        b"log" => log(service, tell),
-        b"durability" => durability(service, tell),
-        b"latency" => latency(service, tell),
-        b"conns" => service.clients.tell(service.now(), tell),
-        b"recent" => outside(service, "recent", tell),
+        b"sizes" => report("sizes_status", "disabled"),
+        b"engine" => engine(service, report),
+        b"log" => log(service, report),
+        b"durability" => durability(service, report),
+        b"latency" => latency(service, report),
+        b"conns" => service.clients.report(service.now(), report),
+        b"recent" => outside(service, "recent", report),
         _ => return false,
     }
     true
 }
 
-fn outside(service: &Service, group: &str, tell: &mut dyn FnMut(&str, &str)) {
+fn outside(service: &Service, group: &str, report: &mut dyn FnMut(&str, &str)) {
     if let Some(outside) = service.outside() {
-        outside.figures(group, tell);
+        outside.figures(group, report);
     }
 }
 
-fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn general(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
-    tell("pid", &std::process::id().to_string());
+    report("pid", &std::process::id().to_string());
     let now = service.now();
-    tell("uptime", &service.uptime_s().to_string());
-    tell("time", &now.to_string());
-    tell("version", VERSION);
-    tell("pointer_size", &usize::BITS.to_string());
-    outside(service, "", tell);
+    report("uptime", &service.uptime_s().to_string());
+    report("time", &now.to_string());
+    report("version", VERSION);
+    report("pointer_size", &usize::BITS.to_string());
+    outside(service, "", report);
     for word in WORDS {
         let figure = service.counters.figure(word).unwrap_or(0);
-        tell(word, &figure.to_string());
+        report(word, &figure.to_string());
     }
-    tell("curr_items", &stats.count.to_string());
-    tell("bytes", &held(&stats).to_string());
+    report("curr_items", &stats.count.to_string());
+    report("bytes", &held(&stats).to_string());
     // Where records are in a file, the memory that an engine reports is that of its index.
     let index = more(&stats, "index_memory_bytes").unwrap_or(stats.memory_bytes);
-    tell("hash_bytes", &index.to_string());
-    tell("limit_maxbytes", &limit(service, &stats).to_string());
+    report("hash_bytes", &index.to_string());
+    report("limit_maxbytes", &limit(service, &stats).to_string());
     let damage = damage(service);
     if !damage.is_empty() {
-        tell("damaged_places", &damage.len().to_string());
+        report("damaged_places", &damage.len().to_string());
         let is_read_only = damage.iter().any(|place| place.affects.is_unbounded());
-        tell("read_only", if is_read_only { "yes" } else { "no" });
+        report("read_only", if is_read_only { "yes" } else { "no" });
     }
-    let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
-    service.sweeps.tell(crawled);
+    let crawled = &mut |name: &str, figure: u64| report(name, &figure.to_string());
+    service.sweeps.report(crawled);
     service.watchers.figures(crawled);
 }
 
@@ -132,44 +132,44 @@ fn limit(service: &Service, stats: &Stats) -> u64 {
 }
 
 /// The class of all items.
-fn items(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn items(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
     if stats.count == 0 {
         return;
     }
     let class =
-        &mut |name: &str, figure: u64| tell(&format!("items:1:{name}"), &figure.to_string());
+        &mut |name: &str, figure: u64| report(&format!("items:1:{name}"), &figure.to_string());
     class("number", stats.count);
     class("mem_requested", held(&stats));
     let refused = service.counters.figure("store_no_memory").unwrap_or(0);
     class("outofmemory", refused);
-    service.sweeps.tell(&mut |name, figure| {
+    service.sweeps.report(&mut |name, figure| {
         if name.starts_with("crawler_") {
             class(name, figure);
         }
     });
     outside(service, "items", &mut |name, value| {
-        tell(&format!("items:1:{name}"), value);
+        report(&format!("items:1:{name}"), value);
     });
 }
 
 /// The slab class of all items: it has no pages and no chunks of one size.
-fn slabs(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn slabs(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
     let is_used = stats.count > 0;
     if is_used {
-        tell("1:used_chunks", &stats.count.to_string());
-        tell("1:mem_requested", &held(&stats).to_string());
+        report("1:used_chunks", &stats.count.to_string());
+        report("1:mem_requested", &held(&stats).to_string());
         for word in CLASS_WORDS {
             let figure = service.counters.figure(word).unwrap_or(0);
-            tell(&format!("1:{word}"), &figure.to_string());
+            report(&format!("1:{word}"), &figure.to_string());
         }
     }
-    tell("active_slabs", if is_used { "1" } else { "0" });
-    tell("total_malloced", &stats.memory_bytes.to_string());
+    report("active_slabs", if is_used { "1" } else { "0" });
+    report("total_malloced", &stats.memory_bytes.to_string());
 }
 
-fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn settings(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let own = &service.settings;
     let promise = service.engine.promise();
@@ -199,22 +199,22 @@ fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
         ("client_flags_size", "4"),
         ("output_max", &own.output_max.to_string()),
     ] {
-        tell(name, value);
+        report(name, value);
     }
-    outside(service, "settings", tell);
+    outside(service, "settings", report);
 }
 
-fn engine(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn engine(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let (promise, stats) = (service.engine.promise(), service.engine.stats());
-    tell("engine", promise.engine);
-    tell("survives", survives(service));
-    tell("evicts", if promise.evicts { "yes" } else { "no" });
-    tell("count", &stats.count.to_string());
-    tell("live_bytes", &stats.live_bytes.to_string());
-    tell("file_bytes", &stats.file_bytes.to_string());
-    tell("memory_bytes", &stats.memory_bytes.to_string());
+    report("engine", promise.engine);
+    report("survives", survives(service));
+    report("evicts", if promise.evicts { "yes" } else { "no" });
+    report("count", &stats.count.to_string());
+    report("live_bytes", &stats.live_bytes.to_string());
+    report("file_bytes", &stats.file_bytes.to_string());
+    report("memory_bytes", &stats.memory_bytes.to_string());
     for (name, value) in &stats.more {
-        tell(name, value);
+        report(name, value);
     }
 }
 
@@ -234,54 +234,54 @@ fn more(stats: &Stats, name: &str) -> Option<u64> {
     found.1.parse().ok()
 }
 
-fn log(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn log(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
     // Without a file there is no log.
     if let Some(bytes) = more(&stats, "log_bytes") {
-        tell("log_bytes", &bytes.to_string());
-        tell("live_bytes", &stats.live_bytes.to_string());
+        report("log_bytes", &bytes.to_string());
+        report("live_bytes", &stats.live_bytes.to_string());
         let garbage = bytes.saturating_sub(stats.live_bytes);
-        tell("garbage_bytes", &garbage.to_string());
-        tell("file_bytes", &stats.file_bytes.to_string());
+        report("garbage_bytes", &garbage.to_string());
+        report("file_bytes", &stats.file_bytes.to_string());
     }
 }
 
-fn durability(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
-    tell("survives", survives(service));
-    outside(service, "durability", tell);
+fn durability(service: &Service, report: &mut dyn FnMut(&str, &str)) {
+    report("survives", survives(service));
+    outside(service, "durability", report);
     let syncs = more(&service.engine.stats(), "syncs");
-    tell("syncs", &syncs.unwrap_or(0).to_string());
+    report("syncs", &syncs.unwrap_or(0).to_string());
     let times = service.latency.times();
-    spread(times.of(Work::Sync), "sync", tell);
+    spread(times.of(Work::Sync), "sync", report);
     for (kind, count) in service.errors.counts() {
-        tell(&format!("errors:{kind}"), &count.to_string());
+        report(&format!("errors:{kind}"), &count.to_string());
     }
 }
 
-fn latency(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+fn latency(service: &Service, report: &mut dyn FnMut(&str, &str)) {
     let times = service.latency.times();
     for work in Work::ALL {
-        spread(times.of(work), work.word(), tell);
+        spread(times.of(work), work.word(), report);
     }
 }
 
-fn spread(times: &Spread, word: &str, tell: &mut dyn FnMut(&str, &str)) {
+fn spread(times: &Spread, word: &str, report: &mut dyn FnMut(&str, &str)) {
     figures_of(times, &mut |name, value| {
-        tell(&format!("{word}:{name}"), value);
+        report(&format!("{word}:{name}"), value);
     });
 }
 
 /// How times are spread, in microseconds; nothing if there are none.
-pub(crate) fn figures_of(times: &Spread, tell: &mut dyn FnMut(&str, &str)) {
+pub(crate) fn figures_of(times: &Spread, report: &mut dyn FnMut(&str, &str)) {
     let count = times.count();
     if count == 0 {
         return;
     }
     let micros = |nanos: f64| format!("{:.1}", nanos / 1e3);
-    tell("count", &count.to_string());
-    tell("mean_us", &micros(times.nanos() as f64 / count as f64));
+    report("count", &count.to_string());
+    report("mean_us", &micros(times.nanos() as f64 / count as f64));
     for (name, part) in QUANTILES {
-        tell(name, &micros(times.quantile(part) as f64));
+        report(name, &micros(times.quantile(part) as f64));
     }
 }
 

@@ -147,7 +147,7 @@ impl Watchers {
 
     /// Appends an event of this kind; `write` appends what follows its number.
     #[cold]
-    fn tell(&self, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    fn report(&self, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
         let all = &mut *self.lock();
         all.event += 1;
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -188,7 +188,7 @@ impl Watchers {
             Lookup::NotFound => ("not_found", 0, 0),
             Lookup::Expired => ("expired", 0, 0),
         };
-        self.tell(FETCHERS, |line| {
+        self.report(FETCHERS, |line| {
             line.extend_from_slice(b"item_get key=");
             number::push_uri(line, key);
             // A vector takes everything.
@@ -208,7 +208,7 @@ impl Watchers {
         (ttl, len): (u32, usize),
         number: i32,
     ) {
-        self.tell(MUTATIONS, |line| {
+        self.report(MUTATIONS, |line| {
             line.extend_from_slice(b"item_store key=");
             number::push_uri(line, key);
             let _ = write!(
@@ -223,7 +223,7 @@ impl Watchers {
         if !self.want(DELETIONS) {
             return;
         }
-        self.tell(DELETIONS, |line| {
+        self.report(DELETIONS, |line| {
             line.extend_from_slice(b"deleted key=");
             number::push_uri(line, key);
             let _ = write!(line, " cmd={command} clsid=1 size={len}");
@@ -234,12 +234,12 @@ impl Watchers {
     #[inline]
     pub(crate) fn evicted(&self, key: &[u8], value: &[u8]) {
         if self.want(EVICTIONS) {
-            self.tell_evicted(key, value);
+            self.report_evicted(key, value);
         }
     }
 
     #[cold]
-    fn tell_evicted(&self, key: &[u8], value: &[u8]) {
+    fn report_evicted(&self, key: &[u8], value: &[u8]) {
         let Some(item) = Item::decode(value) else {
             return;
         };
@@ -248,7 +248,7 @@ impl Watchers {
             0 => -1,
             expires => i64::from(expires.saturating_sub(system_time())),
         };
-        self.tell(EVICTIONS, |line| {
+        self.report(EVICTIONS, |line| {
             line.extend_from_slice(b"eviction key=");
             number::push_uri(line, key);
             let _ = write!(line, " fetch=no ttl={ttl} la=0 clsid=1 size={len}");
@@ -266,7 +266,7 @@ impl Watchers {
             _ => ("unix", "0", "local"),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.tell(CONNECTIONS, |line| {
+        self.report(CONNECTIONS, |line| {
             let event = if goes.is_some() { "close" } else { "new" };
             let _ = write!(
                 line,
@@ -280,11 +280,11 @@ impl Watchers {
     }
 
     /// Reports the statistics, by memcached's names.
-    pub(crate) fn figures(&self, tell: &mut dyn FnMut(&str, u64)) {
+    pub(crate) fn figures(&self, report: &mut dyn FnMut(&str, u64)) {
         let all = self.lock();
-        tell("log_watcher_skipped", all.skipped);
-        tell("log_watcher_sent", all.sent);
-        tell("log_watchers", all.watchers.len() as u64);
+        report("log_watcher_skipped", all.skipped);
+        report("log_watcher_sent", all.sent);
+        report("log_watchers", all.watchers.len() as u64);
     }
 }
 

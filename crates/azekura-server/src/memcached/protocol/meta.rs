@@ -264,17 +264,17 @@ impl<'i> Line<'i> {
         let mut expires = item.head.expires;
         for word in Words(self.flags) {
             let letter = word.first().copied().unwrap_or_default();
-            let mut tell = |number: u64| {
+            let mut report = |number: u64| {
                 output.extend_from_slice(&[b' ', letter]);
                 number::push(output, number);
             };
             match letter {
                 b'T' => expires = after.expires,
-                b's' => tell(item.data.len() as u64),
-                b'c' => tell(after.cas),
-                b'f' => tell(u64::from(item.head.flags)),
-                b'h' => tell(u64::from(seen.is_fetched)),
-                b'l' => tell(u64::from(seen.seconds)),
+                b's' => report(item.data.len() as u64),
+                b'c' => report(after.cas),
+                b'f' => report(u64::from(item.head.flags)),
+                b'h' => report(u64::from(seen.is_fetched)),
+                b'l' => report(u64::from(seen.seconds)),
                 b't' => push_left(output, expires, now),
                 _ => Self::echo(letter, word, key, item.head.is_binary_key, output),
             }

@@ -273,7 +273,7 @@ impl Session {
                     self.line(rest, output)
                 }
             }
-            Doing::Walk(walk) => match walk.tell(&mut self.executor, output) {
+            Doing::Walk(walk) => match walk.step(&mut self.executor, output) {
                 Ok(Piece::More(millis)) => Step::Pause(millis),
                 Ok(Piece::End) => {
                     self.doing = Doing::Nothing;

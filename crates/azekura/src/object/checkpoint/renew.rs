@@ -86,7 +86,7 @@ impl Core {
                 Err(error) => return Err(error),
             };
             drop(pin);
-            match self.tell_small(*id, sequence, *from, &value, AllocationClass::Cleaning) {
+            match self.append_small(*id, sequence, *from, &value, AllocationClass::Cleaning) {
                 Ok(entry) => self.index.exchange(*id, *from, entry)?,
                 Err(error) if error.kind() == Kind::Full => return Ok(()),
                 Err(error) => return Err(error),
@@ -96,7 +96,7 @@ impl Core {
     }
 
     /// Appends a small object with its value to the journal; returns its address.
-    pub(crate) fn tell_small(
+    pub(crate) fn append_small(
         &self,
         id: ObjectId,
         sequence: u64,

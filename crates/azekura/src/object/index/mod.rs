@@ -335,7 +335,7 @@ impl Index {
         }
         match &mut cached.state {
             State::Loaded(leaf) => Ok(leaf),
-            State::NotLoaded => unreachable!("a leaf without an image is warm"),
+            State::NotLoaded => unreachable!("a leaf without an image is loaded"),
         }
     }
 

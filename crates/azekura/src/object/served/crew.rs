@@ -298,14 +298,14 @@ impl Crew {
             Verb::Apply(changes, reply) => self.apply(ticket, changes, durability, reply),
             Verb::Sync(reply) => self.syncer.owe(Owed {
                 ticket: Some(ticket),
-                tell: Box::new(move |synced| reply.keep(synced)),
+                report: Box::new(move |synced| reply.keep(synced)),
             }),
             Verb::Checkpoint(reply) => {
                 let shared = Arc::clone(&self.shared);
                 self.checkpointer.owe(Owed {
                     ticket: None,
                     // Many accesses: its time does not show how long one takes.
-                    tell: Box::new(move |made| {
+                    report: Box::new(move |made| {
                         shared.done_without(ticket);
                         reply.keep(made);
                     }),
@@ -699,7 +699,7 @@ impl Crew {
         }
         self.syncer.owe(Owed {
             ticket: None,
-            tell: Box::new(move |synced| reply.keep(synced.and(result))),
+            report: Box::new(move |synced| reply.keep(synced.and(result))),
         });
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Owed {
     /// The ticket, if the request itself is a sync, whose time is device time.
     pub(super) ticket: Option<Ticket>,
     /// Receives the result.
-    pub(super) tell: Box<dyn FnOnce(Result<()>) + Send>,
+    pub(super) report: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
 #[derive(Default)]
@@ -124,12 +124,12 @@ impl Desk {
             let begun = Instant::now();
             let mut result = (self.make)(store);
             let took = begun.elapsed();
-            for Owed { ticket, tell } in owed {
+            for Owed { ticket, report } in owed {
                 if let Some(ticket) = ticket {
                     shared.done(ticket, took, result.is_err());
                 }
                 let next = self.again(&result);
-                tell(std::mem::replace(&mut result, next));
+                report(std::mem::replace(&mut result, next));
             }
         }
     }

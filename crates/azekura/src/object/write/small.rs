@@ -108,7 +108,7 @@ impl Core {
             len: value.len() as u32,
             kind: JOURNAL,
         };
-        let entry = self.tell_small(id, sequence, entry, value, AllocationClass::Growth)?;
+        let entry = self.append_small(id, sequence, entry, value, AllocationClass::Growth)?;
         let old = self.index.set(id, Some(entry));
         let old = old.inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {

@@ -328,11 +328,11 @@ impl CacheDb {
         drop(locked);
         self.table.free(pin, present.place);
         // It can be read as long as the pin lives.
-        self.tell(&present.record);
+        self.report(&present.record);
     }
 
     /// Reports a record that was dropped, after it can no longer be found, with no lock held.
-    pub(super) fn tell(&self, record: &Record<'_>) {
+    pub(super) fn report(&self, record: &Record<'_>) {
         if let Some(dropped) = &self.dropped {
             let reason = if self.is_live(record) {
                 Reason::Capacity

@@ -31,7 +31,7 @@
 //!    at one, as records. So every record can be dropped. Entries that are more than that are sifted out when they are
 //!    three in four.
 //! 2. An entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
-//! 3. Records and bytes are counted under the bucket's lock. Who left too many behind drops some before it returns, or
+//! 3. Records and bytes are counted under the bucket's lock. A thread that exceeds a bound drops some before it returns, or
 //!    another thread holds what could be dropped and does.
 //!
 //! Lock order: the gate, the slab's walk, the index's, the policy's, a thread cache of the slab. No file, no thread of its own.

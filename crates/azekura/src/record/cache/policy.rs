@@ -35,12 +35,12 @@ const GRADE_MAX: u8 = 3;
 const GROUPS: usize = 16;
 /// New records that wait together.
 const WAITING: usize = 64;
-/// Queues that are shorter do without waiting: those who wait would be too many of them.
+/// Shorter queues are not batched: too many of their records would wait.
 const SHORT: usize = 4 * GROUPS * WAITING;
 /// Remembered hashes of a set.
 const WAYS: usize = 8;
 
-/// Whose turn it is: known bits of a hash, and a grade.
+/// An entry of a queue: known bits of a hash, and a grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry([u8; 5]);
 
@@ -335,8 +335,8 @@ impl Policy {
         true
     }
 
-    /// Brings those that wait to the queues, and leaves room for others. `Full` without memory: then who is not there
-    /// yet continues to wait.
+    /// Brings those that wait to the queues, and leaves room for others. `Full` without memory: then records that
+    /// are not queued yet continue to wait.
     #[cold]
     fn take_in(&self, known: &mut Vec<u64>) -> Result<()> {
         let state = &mut *self.state.lock();

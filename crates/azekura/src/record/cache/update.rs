@@ -202,7 +202,7 @@ impl CacheDb {
         }
         self.commit(pin, &mut locked, found.as_ref(), Some(place));
         drop(locked);
-        self.tell_of_expired(found.as_ref());
+        self.report_expired(found.as_ref());
         Ok(())
     }
 
@@ -231,9 +231,9 @@ impl CacheDb {
         self.table.commit(pin, locked, found, new);
     }
 
-    fn tell_of_expired(&self, found: Option<&Present<'_>>) {
+    fn report_expired(&self, found: Option<&Present<'_>>) {
         if let Some(present) = found.filter(|present| present.is_expired) {
-            self.tell(&present.at.record);
+            self.report(&present.at.record);
         }
     }
 
@@ -272,7 +272,7 @@ impl CacheDb {
         let found = found.map(|at| self.judged(at));
         self.commit(&pin, &mut locked, found.as_ref(), None);
         drop(locked);
-        self.tell_of_expired(found.as_ref());
+        self.report_expired(found.as_ref());
         Ok(found.is_some_and(|present| !present.is_expired))
     }
 
@@ -308,7 +308,7 @@ impl CacheDb {
         self.apply(&pin, &mut locked, found.as_ref(), &edit, place);
         drop(locked);
         self.count_timed(expires);
-        self.tell_of_expired(found.as_ref());
+        self.report_expired(found.as_ref());
         self.keep_within_limit(&pin);
         Ok(())
     }
@@ -381,7 +381,7 @@ impl CacheDb {
         }
         drop(locked);
         for found in &found {
-            self.tell_of_expired(found.as_ref());
+            self.report_expired(found.as_ref());
         }
         self.keep_within_limit(&pin);
         Ok(())

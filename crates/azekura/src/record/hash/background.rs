@@ -25,7 +25,7 @@ const PREPARED: usize = 6;
 /// Bytes of log between two checkpoints for each record of a large store: about what its entry takes in an image,
 /// so a checkpoint writes about as much as was appended.
 const INTERVAL_PER_RECORD: u64 = 4;
-/// Without an append for so long, what the pace of cleaning put off is done.
+/// Without an append for so long, cleaning that its pace put off is done.
 const IDLE: Duration = Duration::from_millis(50);
 /// Partitions of the index that a step loads.
 const LOADED: usize = 8;
@@ -188,8 +188,8 @@ impl Core {
     }
 
     /// Writers that together outrun cleaning do it themselves, one after the other, whenever one has filled a segment, until
-    /// the log is within its bound, and wait for each other's steps. Where a copy, a check or a follower keeps cleaning from
-    /// going on, none waits for that: they hold `cleaning`, too, which a checkpoint alone does not.
+    /// the log is within its bound, and wait for each other's steps. Where a copy, a check or a follower stops
+    /// cleaning, none waits for that: they hold `cleaning`, too, which a checkpoint alone does not.
     fn hold_back(&self) -> Result<()> {
         let mut in_vain = 0;
         while self.is_out_of_hand() && in_vain < IN_VAIN_MAX {

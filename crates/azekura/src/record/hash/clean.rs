@@ -125,7 +125,7 @@ impl Core {
                 return Ok(false);
             }
             let cleaned = self.clean(segment);
-            // What was refused copied nothing worth counting: else it would pass for what users appended.
+            // What was refused copied nothing worth counting: else it would be counted as appended by users.
             if !matches!(&cleaned, Err(error) if error.kind() == Kind::Full) {
                 pace.credit = pace.credit.saturating_sub(live);
                 pace.copied += live;
@@ -143,7 +143,7 @@ impl Core {
                 other => other.map(|()| true),
             };
         }
-        // All that is dead lies after the checkpoint. Who waits for cleaning is not to wait for that.
+        // All that is dead lies after the checkpoint. Threads that wait for cleaning do not wait for one.
         drop(pace);
         let last = self.checkpoint.lock().committed.appended;
         let after = self.log.appended() - last;

@@ -61,8 +61,8 @@ pub(super) struct Left {
 }
 
 impl Core {
-    /// Wins room, if an update that `grows` or does not would find none. Whether growth can continue; if not, there may be room
-    /// for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
+    /// Frees room, if an update would find none; `grows`: it stores more than it replaces. Whether growth can continue; if not,
+    /// there may be room for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
     /// update that is refused if nothing is won; `patience`: how long it waits for readers.
     #[cold]
     pub(super) fn relieve(

@@ -231,8 +231,8 @@ struct Core {
     gate: Gate,
     /// Records present.
     count: Counter,
-    /// About as long as this the frames are that were read last: so much of each is brought near by a group of reads. A
-    /// guess; wrong, it costs a miss.
+    /// An estimate of the length of frames that are read: how much of each a group of reads prefetches. A wrong one costs a
+    /// miss.
     frame_len: AtomicUsize,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,

@@ -390,8 +390,12 @@ impl View {
             self.walk(&mut taken)?;
             if let Some(SuperblockPair { sequence, payload }) = newer {
                 if taken.end.sequence() < payload.start.sequence() {
-                    return Err(Error::new(Kind::Corrupted, "the log continues elsewhere")
-                        .at(storage.path()));
+                    return Err(Error::new(
+                        Kind::Corrupted,
+                        "the reader is behind: the segment where it stopped was used again",
+                    )
+                    .at(storage.path())
+                    .remedy("open the reader again"));
                 }
                 self.seen.store(sequence, Ordering::Release);
             }

@@ -201,7 +201,7 @@ pub(super) struct Replay {
     /// Frames that are no longer needed: removals, by address and length.
     pub(super) dead: Vec<(Address, usize)>,
     keys: HashMap<u64, Vec<u8>>,
-    /// That was passed by, or found elsewhere.
+    /// Damage that replay skipped, or that was known before.
     pub(super) damage: Vec<Damage>,
     unsure_before: Option<LogPosition>,
     unlisted: Option<Unlisted>,

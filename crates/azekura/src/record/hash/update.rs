@@ -77,7 +77,7 @@ impl Core {
         self.log.appended() >= self.wake_at.load(Ordering::Relaxed)
     }
 
-    /// After an update that may have filled a segment: the short way does not ask.
+    /// After an update that may have filled a segment: the fast path does not check.
     fn wake_if_due(&self) {
         if self.is_segment_filled() {
             self.wake();
