@@ -574,9 +574,10 @@ impl Connection {
         !self.output.is_empty() || self.stream.held() > 0
     }
 
-    /// Why it should be dropped, if it should; a limit of zero is none.
+    /// Why it should be dropped, if it should; a limit of zero is none. Times are whole seconds, cut off: what is over by more than
+    /// the limit has lasted that long, and up to a second more.
     pub(super) fn overdue(&self, now_s: u32, idle_s: u32, stall_s: u32) -> Option<Overdue> {
-        let idle = idle_s > 0 && now_s.saturating_sub(self.moved_s) >= idle_s;
+        let idle = idle_s > 0 && now_s.saturating_sub(self.moved_s) > idle_s;
         // A request has its time and what its length needs at the least rate, however its bytes are spread.
         let for_length = if self.session.must_log_in() {
             0
@@ -584,7 +585,7 @@ impl Connection {
             self.moved / RATE_MIN
         };
         let allowed = u64::from(stall_s) + for_length;
-        let stalled = stall_s > 0 && u64::from(now_s.saturating_sub(self.begun_s)) >= allowed;
+        let stalled = stall_s > 0 && u64::from(now_s.saturating_sub(self.begun_s)) > allowed;
         match self.pending {
             // It waits for a device.
             _ if matches!(self.sync, Sync::Waiting(_)) => None,

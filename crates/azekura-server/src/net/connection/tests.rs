@@ -64,8 +64,8 @@ fn a_walk_that_keeps_its_pauses_is_not_stalled() {
         connection.wake();
     }
     // Its last bytes left now: from here on it is idle.
-    assert_eq!(connection.overdue(now_s + 2, 3, 3), None);
-    assert_eq!(connection.overdue(now_s + 3, 3, 3), Some(Overdue::Idle));
+    assert_eq!(connection.overdue(now_s + 3, 3, 3), None);
+    assert_eq!(connection.overdue(now_s + 4, 3, 3), Some(Overdue::Idle));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn who_hangs_up_while_a_walk_sleeps_is_closed() {
     assert_eq!(connection.advance(&mut turn), Action::Sleep(second));
     connection.changed(true, true);
     assert_eq!(connection.advance(&mut turn), Action::Rest);
-    assert_eq!(connection.overdue(3, 0, 3), Some(Overdue::Request));
+    assert_eq!(connection.overdue(4, 0, 3), Some(Overdue::Request));
     connection.hung_up();
     assert_eq!(connection.advance(&mut turn), Action::Close);
 }
