@@ -85,39 +85,92 @@ impl StoreReader {
     }
 }
 
-/// Verbs of a reader that are those of its store.
-macro_rules! as_of_store {
-    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => {
-        impl StoreReader {
-            $(
-                #[doc = concat!("As [`Store::", stringify!($name), "`].")]
-                pub fn $name(&self $(, $argument: $kind)*) -> $result {
-                    self.store.$name($($argument),*)
-                }
-            )*
-        }
-    };
-}
+/// What its store answers.
+impl StoreReader {
+    /// As [`Store::damage`].
+    pub fn damage(&self) -> Vec<Damage> {
+        self.store.damage()
+    }
 
-as_of_store! {
-    fn damage(&self) -> Vec<Damage>;
-    fn is_doubtful(&self, id: ObjectId) -> Result<bool>;
-    fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>>;
-    fn count(&self) -> u64;
-    fn len_max(&self) -> u64;
-    fn get(&self, id: ObjectId) -> Result<Option<Value>>;
-    fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>>;
-    fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>>;
-    fn head(&self, id: ObjectId) -> Result<Option<u64>>;
-    fn sequence(&self, id: ObjectId) -> Result<Option<u64>>;
-    fn list(&self, range: impl RangeBounds<ObjectId>) -> List<'_>;
-    fn usage(&self, range: impl RangeBounds<ObjectId>) -> Result<Usage>;
-    fn stats(&self) -> Result<Stats>;
-    fn journal(&self, visit: &mut dyn FnMut(u64, &Record) -> bool) -> Result<()>;
-    fn check_room(&self) -> Result<()>;
-    fn scrub(
-        &self, range: impl RangeBounds<ObjectId>, bytes_per_second: Option<u64>, visit: &mut dyn FnMut(Step) -> bool
-    ) -> Result<Scrubbed>;
+    /// As [`Store::is_doubtful`].
+    pub fn is_doubtful(&self, id: ObjectId) -> Result<bool> {
+        self.store.is_doubtful(id)
+    }
+
+    /// As [`Store::last_known`].
+    pub fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
+        self.store.last_known(id, range)
+    }
+
+    /// As [`Store::count`].
+    pub fn count(&self) -> u64 {
+        self.store.count()
+    }
+
+    /// As [`Store::len_max`].
+    pub fn len_max(&self) -> u64 {
+        self.store.len_max()
+    }
+
+    /// As [`Store::get`].
+    pub fn get(&self, id: ObjectId) -> Result<Option<Value>> {
+        self.store.get(id)
+    }
+
+    /// As [`Store::get_with_sequence`].
+    pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
+        self.store.get_with_sequence(id)
+    }
+
+    /// As [`Store::get_range`].
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
+        self.store.get_range(id, range)
+    }
+
+    /// As [`Store::head`].
+    pub fn head(&self, id: ObjectId) -> Result<Option<u64>> {
+        self.store.head(id)
+    }
+
+    /// As [`Store::sequence`].
+    pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
+        self.store.sequence(id)
+    }
+
+    /// As [`Store::list`].
+    pub fn list(&self, range: impl RangeBounds<ObjectId>) -> List<'_> {
+        self.store.list(range)
+    }
+
+    /// As [`Store::usage`].
+    pub fn usage(&self, range: impl RangeBounds<ObjectId>) -> Result<Usage> {
+        self.store.usage(range)
+    }
+
+    /// As [`Store::stats`].
+    pub fn stats(&self) -> Result<Stats> {
+        self.store.stats()
+    }
+
+    /// As [`Store::journal`].
+    pub fn journal(&self, visit: &mut dyn FnMut(u64, &Record) -> bool) -> Result<()> {
+        self.store.journal(visit)
+    }
+
+    /// As [`Store::check_room`].
+    pub fn check_room(&self) -> Result<()> {
+        self.store.check_room()
+    }
+
+    /// As [`Store::scrub`].
+    pub fn scrub(
+        &self,
+        range: impl RangeBounds<ObjectId>,
+        bytes_per_second: Option<u64>,
+        visit: &mut dyn FnMut(Step) -> bool,
+    ) -> Result<Scrubbed> {
+        self.store.scrub(range, bytes_per_second, visit)
+    }
 }
 
 /// Whether no change was ever made to a store, as where a crash ended its creation.
