@@ -673,7 +673,7 @@ fn what_others_left_in_new_room_is_not_believed() {
 }
 
 /// States after a cut of the power during the open that follows a death.
-const CUTS_AFTER_DEATHS: u64 = 4_000;
+const CUTS_AFTER_DEATHS: u64 = 2_000;
 
 /// A superblock that the process wrote before it died may be in the cache only: the open writes it again before its successor.
 #[test]
@@ -692,7 +692,7 @@ fn a_death_in_a_checkpoint_and_a_cut_in_the_open_after_it_leave_a_superblock() {
         atom: Atom::Line,
         recovery_one_in: 1,
         recovery_cuts_max: 8,
-        ..Config::new(round_seed())
+        ..Config::new(round_seed()).quick(40)
     };
     (
         config.limits.exhaustive,
