@@ -121,6 +121,7 @@ pub(crate) fn describe(error: &clap::Error) -> String {
     let Some(source) = error.source() else {
         return text;
     };
+    let outside = source.to_string();
     let expected = if let Some(wrong) = source.downcast_ref::<ParseIntError>() {
         match wrong.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "a number of fewer digits",
@@ -131,11 +132,16 @@ pub(crate) fn describe(error: &clap::Error) -> String {
         "a number"
     } else if source.is::<AddrParseError>() {
         "an IP address, without a port"
+    } else if let Some((_, range)) = outside.split_once(" is not in ") {
+        &format!(
+            "a number from {}",
+            range.replace("..=", " to ").replace("..", " to ")
+        )
     } else {
         return text;
     };
     text.replacen(
-        &format!("': {source}"),
+        &format!("': {outside}"),
         &format!("': expected {expected}"),
         1,
     )

@@ -341,7 +341,7 @@ fn a_negative_number_is_a_value_and_where_it_must_not_be_one_the_error_is_about_
         ),
         (
             "client set k v --flags -1",
-            "expected a whole number that is not negative",
+            "'-1' for '--flags <N>': expected a number from 0 to 4294967295",
         ),
         (
             "create x.azh --capacity -1",

@@ -233,8 +233,8 @@ fn an_export_replaces_files_only() {
     }
     assert_eq!(place.read("s.azh"), store);
     std::fs::create_dir(place.path("folder")).expect("a folder");
-    let error = place.run(&["export", "s.azh", "tsv", "folder"]).error(9);
-    assert!(error.contains(" at folder: "), "{error}");
+    let error = place.run(&["export", "s.azh", "tsv", "folder"]).error(3);
+    assert!(error.contains(" at folder (found a folder, "), "{error}");
     place.run(&["export", "s.azh", "tsv", "none/out"]).error(9);
 
     place.write("old.tsv", "what was there");

@@ -352,7 +352,7 @@ fn the_groups_of_statistics_that_an_error_names_are_there() {
         .split(", ")
         .flat_map(|group| group.split(" and "))
         .collect();
-    assert_eq!(groups.len(), 9);
+    assert_eq!(groups.len(), 10);
     for group in groups {
         server.ask(&place, &["stats", group]).ok();
     }

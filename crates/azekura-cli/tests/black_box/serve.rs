@@ -316,8 +316,8 @@ fn an_address_or_data_in_use_is_told_with_what_to_do() {
         let expected = format!("; stop it, or choose another address by {option}");
         assert!(error.ends_with(&expected), "{error}");
     }
-    let server = Server::start(&place, &["--engine", "cache", listen, "unix:s"]);
     let cache = ["serve", "--engine", "cache", listen, "unix:s"];
+    let server = Server::of(place.command(&cache));
     place.run(&cache).error(6);
     drop(server);
 }
