@@ -294,6 +294,18 @@ impl std::error::Error for Error {
     }
 }
 
+/// The text of an error that is expected to be of this kind.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn refusal<T, E: std::borrow::Borrow<Error>>(
+    result: std::result::Result<T, E>,
+    kind: Kind,
+) -> String {
+    let error = result.err().expect("it is not refused");
+    assert_eq!(error.borrow().kind(), kind, "{}", error.borrow());
+    error.borrow().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 //! batched calls, so batches are single calls; and a jump is a lookup but in the ordered one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock};
 
 use azekura::engine::Durability;
 use azekura::error::Result;
@@ -84,84 +84,122 @@ impl<M: Map> Target for InMemory<M> {
     }
 }
 
-fn read<M>(map: &RwLock<M>) -> RwLockReadGuard<'_, M> {
-    map.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<M>(map: &RwLock<M>) -> RwLockWriteGuard<'_, M> {
-    map.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A map for each: its type and word, and its calls.
-macro_rules! maps {
-    ($this:ident, $key:ident, $value:ident, $visit:ident: $(
-        $(#[$of:meta])* $name:ident($map:ty), $word:literal,
-        put $put:expr, with $with:expr, remove $remove:expr, len $len:expr;
-    )*) => {$(
-        $(#[$of])*
+/// A map of the standard library behind its reader-writer lock.
+macro_rules! locked {
+    ($name:ident, $map:ty, $word:literal) => {
         #[derive(Default)]
-        pub(crate) struct $name($map);
+        pub(crate) struct $name(RwLock<$map>);
 
-        $(#[$of])*
         impl Map for $name {
             const NAME: &'static str = $word;
 
             #[inline]
-            fn put(&$this, $key: &[u8], $value: &[u8]) {
-                $put;
+            fn put(&self, key: &[u8], value: &[u8]) {
+                let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                map.insert(key.into(), value.into());
             }
             #[inline]
-            fn with<R>(&$this, $key: &[u8], $visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
-                $with
+            fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
+                let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+                visit(map.get(key).map(|value| &**value))
             }
             #[inline]
-            fn remove(&$this, $key: &[u8]) -> bool {
-                $remove.is_some()
+            fn remove(&self, key: &[u8]) -> bool {
+                let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                map.remove(key).is_some()
             }
-            fn len(&$this) -> usize {
-                $len
+            fn len(&self) -> usize {
+                self.0.read().unwrap_or_else(PoisonError::into_inner).len()
             }
         }
-    )*};
+    };
 }
-maps! { self, key, value, visit:
-    /// The standard library's hash map behind its reader-writer lock.
-    Std(RwLock<HashMap<Bytes, Bytes, RandomState>>), "std",
-        put write(&self.0).insert(key.into(), value.into()),
-        with visit(read(&self.0).get(key).map(|value| &**value)),
-        remove write(&self.0).remove(key),
-        len read(&self.0).len();
-    /// The standard library's ordered map under such a lock.
-    StdBtree(RwLock<BTreeMap<Bytes, Bytes>>), "std-btree",
-        put write(&self.0).insert(key.into(), value.into()),
-        with visit(read(&self.0).get(key).map(|value| &**value)),
-        remove write(&self.0).remove(key),
-        len read(&self.0).len();
-    /// `DashMap`: hash tables behind sharded locks.
-    #[cfg(feature = "dashmap")]
-    Dash(dashmap::DashMap<Bytes, Bytes, RandomState>), "dashmap",
-        put self.0.insert(key.into(), value.into()),
-        with visit(self.0.get(key).as_ref().map(|entry| &**entry.value())),
-        remove self.0.remove(key),
-        len self.0.len();
-    /// papaya: a hash table without locks, read without waiting.
-    #[cfg(feature = "papaya")]
-    Papaya(papaya::HashMap<Bytes, Bytes, RandomState>), "papaya",
-        put self.0.pin().insert(key.into(), value.into()),
-        with visit(self.0.pin().get(key).map(|value| &**value)),
-        remove self.0.pin().remove(key),
-        len self.0.len();
-    /// scc: a hash table of buckets with locks of their own.
-    #[cfg(feature = "scc")]
-    Scc(scc::HashMap<Bytes, Bytes, RandomState>), "scc",
-        put self.0.upsert_sync(key.into(), value.into()),
-        with {
-            let mut visit = Some(visit);
-            let mut lend = |value: Option<&[u8]>| visit.take().map(|visit| visit(value));
-            let found = self.0.read_sync(key, |_, value| lend(Some(&**value)));
-            let found = found.unwrap_or_else(|| lend(None));
-            found.expect("a value, or its absence, is lent once")
-        },
-        remove self.0.remove_sync(key),
-        len self.0.len();
+locked!(Std, HashMap<Bytes, Bytes, RandomState>, "std");
+locked!(StdBtree, BTreeMap<Bytes, Bytes>, "std-btree");
+
+/// `DashMap`: hash tables behind sharded locks.
+#[cfg(feature = "dashmap")]
+#[derive(Default)]
+pub(crate) struct Dash(dashmap::DashMap<Bytes, Bytes, RandomState>);
+
+#[cfg(feature = "dashmap")]
+impl Map for Dash {
+    const NAME: &'static str = "dashmap";
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) {
+        self.0.insert(key.into(), value.into());
+    }
+    #[inline]
+    fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        let found = self.0.get(key);
+        visit(found.as_ref().map(|entry| &**entry.value()))
+    }
+    #[inline]
+    fn remove(&self, key: &[u8]) -> bool {
+        self.0.remove(key).is_some()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// papaya: a hash table without locks, read without waiting.
+#[cfg(feature = "papaya")]
+#[derive(Default)]
+pub(crate) struct Papaya(papaya::HashMap<Bytes, Bytes, RandomState>);
+
+#[cfg(feature = "papaya")]
+impl Map for Papaya {
+    const NAME: &'static str = "papaya";
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) {
+        self.0.pin().insert(key.into(), value.into());
+    }
+    #[inline]
+    fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        visit(self.0.pin().get(key).map(|value| &**value))
+    }
+    #[inline]
+    fn remove(&self, key: &[u8]) -> bool {
+        self.0.pin().remove(key).is_some()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// scc: a hash table of buckets with locks of their own.
+#[cfg(feature = "scc")]
+#[derive(Default)]
+pub(crate) struct Scc(scc::HashMap<Bytes, Bytes, RandomState>);
+
+#[cfg(feature = "scc")]
+impl Map for Scc {
+    const NAME: &'static str = "scc";
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) {
+        self.0.upsert_sync(key.into(), value.into());
+    }
+    #[inline]
+    fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        let mut visit = Some(visit);
+        let found = self
+            .0
+            .read_sync(key, |_, value| visit.take().map(|visit| visit(Some(value))));
+        match (found.flatten(), visit) {
+            (Some(answer), _) => answer,
+            (None, Some(visit)) => visit(None),
+            (None, None) => unreachable!("a record that was found was shown"),
+        }
+    }
+    #[inline]
+    fn remove(&self, key: &[u8]) -> bool {
+        self.0.remove_sync(key).is_some()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
 }

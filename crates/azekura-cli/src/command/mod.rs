@@ -4,29 +4,6 @@
 //! yes, no, or damaged. What can be checked without the file is checked before it is opened.
 //! None knows another.
 
-/// The subcommands of a command, each with its arguments, and what runs them.
-macro_rules! subcommands {
-    ($name:ident: $($(#[$attribute:meta])* $variant:ident($arguments:ty),)*; $($of_all:ident($of_all_arguments:ty),)*) => {
-        /// One subcommand with its arguments.
-        #[derive(clap::Subcommand)]
-        pub(crate) enum $name {
-            $($(#[$attribute])* $variant($arguments),)*
-            $($of_all($of_all_arguments),)*
-        }
-
-        impl $name {
-            /// Runs the subcommand; `all` is the whole command line, for those that describe it.
-            pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
-                let _ = all;
-                match self {
-                    $(Self::$variant(arguments) => arguments.run(out),)*
-                    $(Self::$of_all(arguments) => arguments.run(all, out),)*
-                }
-            }
-        }
-    };
-}
-
 mod append;
 mod check;
 mod client;
@@ -58,7 +35,28 @@ use azekura::Result;
 use crate::exit::Outcome;
 use crate::output::Output;
 
-subcommands! { Subcommand:
+macro_rules! subcommands {
+    ($($(#[$attribute:meta])* $variant:ident($arguments:ty),)*; $($of_all:ident($of_all_arguments:ty),)*) => {
+        /// One subcommand with its arguments.
+        #[derive(clap::Subcommand)]
+        pub(crate) enum Subcommand {
+            $($(#[$attribute])* $variant($arguments),)*
+            $($of_all($of_all_arguments),)*
+        }
+
+        impl Subcommand {
+            /// Runs the subcommand; `all` is the whole command line, for those that describe it.
+            pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.run(out),)*
+                    $(Self::$of_all(arguments) => arguments.run(all, out),)*
+                }
+            }
+        }
+    };
+}
+
+subcommands! {
     Serve(Box<serve::Serve>),
     Client(client::Client),
     Top(top::Top),
@@ -80,11 +78,11 @@ subcommands! { Subcommand:
     Export(export::Export),
     Import(import::Import),
     Merge(merge::Merge),
+    Object(object::Object),
     Tour(tour::Tour),
     #[command(hide = true)]
     TourWriter(tour::Writer),
     ;
-    Object(object::Object),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -370,7 +370,7 @@ fn a_negative_number_is_a_value_and_where_it_must_not_be_one_the_error_is_about_
         let error = run(arguments).error(3);
         assert!(error.starts_with(expected), "{arguments}: {error}");
     }
-    // No server is asked.
+    // No server is contacted.
     let error = run("client --address 127.0.0.1:1 touch k -1").error(9);
     assert!(error.contains("cannot connect to 127.0.0.1:1"), "{error}");
 }

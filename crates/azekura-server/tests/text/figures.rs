@@ -164,7 +164,7 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
         shutdown_enabled: true,
         ..Settings::default()
     });
-    let (report, told) = std::sync::mpsc::channel();
+    let (report, received) = std::sync::mpsc::channel();
     let mut client = Client::new(&service);
     let limits =
         b"cache_memlimit 64\r\ncache_memlimit 7\r\ncache_memlimit 1000000001\r\ncache_memlimit\r\n";
@@ -189,5 +189,5 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
     assert_eq!(answer, b"CLIENT_ERROR invalid shutdown mode\r\n");
     client.send(b"shutdown graceful\r\n", 99);
     assert!(client.is_closed);
-    assert!(told.recv().unwrap());
+    assert!(received.recv().unwrap());
 }

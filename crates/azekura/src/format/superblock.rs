@@ -202,7 +202,7 @@ pub fn engine_word(engine: &[u8; 8]) -> String {
 #[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     fn block(sequence: u64) -> Superblock {
         Superblock {

@@ -14,7 +14,7 @@ fn hash_of(key: u64) -> Hash {
     )
 }
 
-/// What is asked of each place: whether it is the key's.
+/// Decides whether a place is the key's.
 fn is(key: u64) -> impl Fn(Place) -> Result<Option<()>> {
     move |place| Ok((place == key).then_some(()))
 }

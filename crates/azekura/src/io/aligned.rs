@@ -80,7 +80,7 @@ impl DerefMut for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     #[test]
     fn buffers_stand_at_multiples_of_the_alignment() {

@@ -311,7 +311,7 @@ impl super::over::Over for DirectFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     /// A file of `blocks` blocks, and its bytes; `None` where there is no direct access.
     fn file(blocks: u64) -> Option<(tempfile::TempDir, DirectFile, Vec<u8>)> {

@@ -285,10 +285,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::refusal;
     use crate::io::Storage;
     use crate::io::file::File;
     use crate::io::flight::{self, Means};
-    use crate::io::refusal;
 
     const PATH: &str = "AZEKURA_TEST_LOCK_PATH";
     const FLIES: &str = "AZEKURA_TEST_LOCK_FLIES";

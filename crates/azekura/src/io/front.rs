@@ -119,8 +119,8 @@ impl super::over::Over for Front {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::error::refusal;
     use crate::io::memory::Memory;
-    use crate::io::refusal;
 
     #[test]
     fn it_grows_by_zeros_to_its_limit_and_touches_nothing_behind() {

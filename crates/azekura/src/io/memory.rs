@@ -133,7 +133,7 @@ impl Storage for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     #[test]
     fn bytes_are_kept_at_any_offset_and_seen_through_the_map() {

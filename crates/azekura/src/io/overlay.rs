@@ -205,8 +205,8 @@ impl super::over::Over for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::refusal;
     use crate::io::Access;
-    use crate::io::refusal;
 
     fn bytes_of(storage: &dyn Storage) -> Vec<u8> {
         let mut bytes = vec![0; storage.size().unwrap() as usize];

@@ -135,8 +135,8 @@ impl super::over::Over for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::refusal;
     use crate::io::memory::Memory;
-    use crate::io::refusal;
 
     fn memory() -> Arc<Memory> {
         Memory::from_bytes(&[1; 100], 4096).unwrap()

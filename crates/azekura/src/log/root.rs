@@ -239,8 +239,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::refusal;
     use crate::io::memory::Memory;
-    use crate::io::refusal;
     use crate::testkit::Random;
 
     const GEOMETRY: Geometry = Geometry { shift: 12, salt: 7 };

@@ -604,8 +604,8 @@ impl Segments {
         self.reap_within(bytes, Patience::short());
     }
 
-    /// As `reap_patiently`, for a caller that would fail otherwise: a reader that the system does not run for a while, of this store
-    /// or another one of the process, is no reason to refuse.
+    /// As `reap_patiently`, for a caller that would fail otherwise: a reader that the system does not run for a while, of this
+    /// store or another one of the process, is no reason to refuse.
     pub fn reap_to_the_last(&self) {
         self.reap_within(1, Patience::default());
     }

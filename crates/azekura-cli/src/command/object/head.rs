@@ -54,8 +54,11 @@ impl Head {
         let Some(len) = store.head(id)? else {
             return Ok(false);
         };
-        let sequence = self.sequence.then(|| store.sequence(id)).transpose()?;
-        let sequence = sequence.flatten();
+        let sequence = if self.sequence {
+            store.sequence(id)?
+        } else {
+            None
+        };
         match (self.json, sequence) {
             (false, None) => out.line(format_args!("{id}\t{len}"))?,
             (false, Some(sequence)) => out.line(format_args!("{id}\t{len}\t{sequence}"))?,

@@ -39,13 +39,8 @@ pub(crate) struct Object {
     verb: Verb,
 }
 
-impl Object {
-    pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
-        self.verb.run(all, out)
-    }
-}
-
-subcommands! { Verb:
+#[derive(clap::Subcommand)]
+enum Verb {
     Create(create::Create),
     Put(put::Put),
     Get(get::Get),
@@ -61,5 +56,26 @@ subcommands! { Verb:
     Repair(repair::Repair),
     Grow(grow::Grow),
     Copy(copy::Copy),
-    ;
+}
+
+impl Object {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        match &self.verb {
+            Verb::Create(create) => create.run(out),
+            Verb::Put(put) => put.run(out),
+            Verb::Get(get) => get.run(out),
+            Verb::Head(head) => head.run(out),
+            Verb::Remove(remove) => remove.run(out),
+            Verb::RemoveRange(range) => range.run(out),
+            Verb::List(list) => list.run(out),
+            Verb::Usage(usage) => usage.run(out),
+            Verb::Stats(stats) => stats.run(out),
+            Verb::Journal(journal) => journal.run(out),
+            Verb::Check(check) => check.run(out),
+            Verb::Scrub(scrub) => scrub.run(out),
+            Verb::Repair(repair) => repair.run(out),
+            Verb::Grow(grow) => grow.run(out),
+            Verb::Copy(copy) => copy.run(out),
+        }
+    }
 }

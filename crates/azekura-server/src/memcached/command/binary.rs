@@ -122,13 +122,16 @@ pub(crate) fn execute(
             return After::Close;
         }
         Opcode::Flush => flush_all(executor, &packet, output),
-        loud @ (Opcode::Noop | Opcode::Version | Opcode::AuthList) => {
-            let text = match loud {
-                Opcode::Version => stats::VERSION,
-                Opcode::AuthList => "PLAIN",
-                _ => "",
-            };
-            push(output, header, 0, 0, b"", b"", text.as_bytes());
+        Opcode::Noop => {
+            push(output, header, 0, 0, b"", b"", b"");
+            Ok(())
+        }
+        Opcode::Version => {
+            push(output, header, 0, 0, b"", b"", stats::VERSION.as_bytes());
+            Ok(())
+        }
+        Opcode::AuthList => {
+            push(output, header, 0, 0, b"", b"", b"PLAIN");
             Ok(())
         }
         Opcode::Stat => {

@@ -26,14 +26,9 @@ struct Request<'l> {
     key: &'l [u8],
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "it ends a command, which has this result"
-)]
-fn refuse(output: &mut Vec<u8>, line: &str) -> Result<()> {
+fn refuse(output: &mut Vec<u8>, line: &str) {
     output.extend_from_slice(line.as_bytes());
     output.extend_from_slice(b"\r\n");
-    Ok(())
 }
 
 /// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone, in all modes.
@@ -64,7 +59,10 @@ pub(crate) fn set(
     let mut room = [0; KEY_LEN_MAX];
     let set = match parse_set(words, &mut room) {
         Ok(set) => set,
-        Err(answer) => return refuse(output, answer),
+        Err(answer) => {
+            refuse(output, answer);
+            return Ok(());
+        }
     };
     let flags = &set.flags;
     let is_binary_key = flags.has(b'b');
@@ -129,10 +127,12 @@ pub(crate) fn execute(
 ) -> Result<()> {
     executor.tally.one(Count::CmdMeta);
     if letter == b'n' {
-        return refuse(output, "MN");
+        refuse(output, "MN");
+        return Ok(());
     }
     let Some(line) = Line::cut(words) else {
-        return refuse(output, BAD_FORMAT);
+        refuse(output, BAD_FORMAT);
+        return Ok(());
     };
     if letter == b'e' {
         return explain(executor, &line, output);
@@ -147,7 +147,10 @@ pub(crate) fn execute(
     };
     let (flags, key) = match read {
         Ok(read) => read,
-        Err(answer) => return refuse(output, answer),
+        Err(answer) => {
+            refuse(output, answer);
+            return Ok(());
+        }
     };
     let request = &Request {
         line: &line,
@@ -312,7 +315,8 @@ fn arithmetic(executor: &mut Executor, request: &Request<'_>, output: &mut Vec<u
         0 | b'I' | b'+' => true,
         b'D' | b'-' => false,
         _ => {
-            return refuse(output, "CLIENT_ERROR invalid mode for ma M token");
+            refuse(output, "CLIENT_ERROR invalid mode for ma M token");
+            return Ok(());
         }
     };
     let ttl = executor.service.expires(flags.ttl);
@@ -351,13 +355,15 @@ fn arithmetic(executor: &mut Executor, request: &Request<'_>, output: &mut Vec<u
             return Ok(());
         }
         Counted::NoNumber => {
-            return refuse(
+            refuse(
                 output,
                 "CLIENT_ERROR cannot increment or decrement non-numeric value",
             );
+            return Ok(());
         }
         Counted::TooLarge => {
-            return refuse(output, "SERVER_ERROR Out of memory allocating new item");
+            refuse(output, "SERVER_ERROR Out of memory allocating new item");
+            return Ok(());
         }
     };
     if flags.has(b'q') {
@@ -406,7 +412,8 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
         true => number::from_base64(line.key, &mut room).and_then(|len| room.get(..len)),
     };
     let Some(key) = key else {
-        return refuse(output, BAD_FORMAT);
+        refuse(output, BAD_FORMAT);
+        return Ok(());
     };
     let mut reported = false;
     let mut is_damaged = false;
@@ -438,8 +445,8 @@ fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result
     if is_damaged {
         return Err(no_item(key));
     }
-    if reported {
-        return Ok(());
+    if !reported {
+        refuse(output, "EN");
     }
-    refuse(output, "EN")
+    Ok(())
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
+use crate::error::refusal;
 use crate::io::aligned::{ALIGNMENT, AlignedBuf};
 use crate::io::direct::DirectFile;
-use crate::io::refusal;
 
 /// A device over a file of its own.
 #[derive(Debug)]

@@ -135,6 +135,7 @@ impl File {
         Ok(Self::of(file, path, access, lock))
     }
 
+    /// The handle of a file that is open and locked.
     fn of(file: std::fs::File, path: &Path, access: Access, lock: FileLock) -> Self {
         Self {
             file,
@@ -148,6 +149,7 @@ impl File {
         }
     }
 
+    /// What the system knows of the file now.
     fn looked_at(&self) -> Result<std::fs::Metadata> {
         let found = self.file.metadata();
         found.map_err(|e| Error::io("cannot look at the file", e).at(&self.path))

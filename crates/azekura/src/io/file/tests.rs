@@ -5,8 +5,8 @@
 
 use super::nameless::temporaries_left;
 use super::*;
+use crate::error::refusal;
 use crate::io::Directory;
-use crate::io::refusal;
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");

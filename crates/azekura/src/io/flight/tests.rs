@@ -8,12 +8,12 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use super::*;
+use crate::error::refusal;
 use crate::io::aligned::ALIGNMENT;
 use crate::io::direct::DirectFile;
 use crate::io::file::File;
 use crate::io::file::loop_device::LoopDevice;
 use crate::io::memory::Memory;
-use crate::io::refusal;
 use crate::io::region::Region;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory};

@@ -268,13 +268,21 @@ impl Replay {
     /// that is a write: a process may die in the middle of a copy.
     pub fn kill(&self, within: usize) -> SimDisk {
         let mut state = self.state.clone();
-        if let Some(mut event @ Event::Write { .. }) = self.events.get(self.at).cloned()
+        if let Some(Event::Write {
+            file,
+            offset,
+            bytes,
+            mapped,
+        }) = self.events.get(self.at)
             && within > 0
         {
-            if let Event::Write { bytes, .. } = &mut event {
-                *bytes = bytes[..within.min(bytes.len())].into();
-            }
-            state.fold(&event);
+            let bytes = bytes[..within.min(bytes.len())].into();
+            state.fold(&Event::Write {
+                file: *file,
+                offset: *offset,
+                bytes,
+                mapped: *mapped,
+            });
         }
         SimDisk::of(self.seed, state)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::error::Kind;
-use crate::io::refusal;
+use crate::error::refusal;
 use crate::io::{Access, Directory, Storage};
 
 const NAME: &str = "a";

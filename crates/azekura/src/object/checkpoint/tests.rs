@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::error::Kind;
+use crate::error::refusal;
 use crate::io::Storage;
 use crate::io::memory::Memory;
-use crate::io::refusal;
 use crate::kernel::SuperblockPair;
 use crate::log::parts::Parts;
 use crate::object::checkpoint::images::read_root;

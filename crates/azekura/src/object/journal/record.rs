@@ -59,29 +59,45 @@ const ABORTED: FrameKind = FrameKind::wide(4);
 impl Record {
     /// Kind, key and value of its frame; a small object's frame is made where its value is.
     pub fn encode(&self) -> (FrameKind, Vec<u8>, Vec<u8>) {
-        let (kind, sequence) = match self {
-            Self::Put(_, sequence, _) => (PUT, Some(sequence)),
-            Self::Small(_, sequence, _) => (SMALL, Some(sequence)),
-            Self::Removed(_, sequence) => (REMOVED, Some(sequence)),
-            Self::RangeRemoved(sequence, ..) => (RANGE_REMOVED, Some(sequence)),
-            Self::LowWater(sequence) => (LOW_WATER, Some(sequence)),
-            Self::Aborted(sequence) => (ABORTED, Some(sequence)),
-            Self::Batch(_) => (BATCH, None),
-            Self::Opened(_) => (OPENED, None),
-        };
         let mut give = Give::default();
-        if let Some(sequence) = sequence {
-            give.u64(*sequence);
-        }
-        match self {
-            Self::Put(.., entry) => _ = give.bytes(&entry.to_bytes()),
-            Self::RangeRemoved(_, first, last) => {
-                give.bytes(&first.to_bytes()).bytes(&last.to_bytes());
+        let kind = match self {
+            Self::Put(_, sequence, entry) => {
+                give.u64(*sequence).bytes(&entry.to_bytes());
+                PUT
             }
-            Self::Batch(records) => records.iter().for_each(|of| of.give_inner(&mut give)),
-            Self::Opened(allocation_extent) => give_allocation_extent(&mut give, allocation_extent),
-            _ => {}
-        }
+            Self::Small(_, sequence, _) => {
+                give.u64(*sequence);
+                SMALL
+            }
+            Self::Removed(_, sequence) => {
+                give.u64(*sequence);
+                REMOVED
+            }
+            Self::RangeRemoved(sequence, first, last) => {
+                give.u64(*sequence)
+                    .bytes(&first.to_bytes())
+                    .bytes(&last.to_bytes());
+                RANGE_REMOVED
+            }
+            Self::Batch(records) => {
+                for record in records {
+                    record.give_inner(&mut give);
+                }
+                BATCH
+            }
+            Self::Opened(allocation_extent) => {
+                give_allocation_extent(&mut give, allocation_extent);
+                OPENED
+            }
+            Self::LowWater(sequence) => {
+                give.u64(*sequence);
+                LOW_WATER
+            }
+            Self::Aborted(sequence) => {
+                give.u64(*sequence);
+                ABORTED
+            }
+        };
         let key = self.id().map(|id| id.to_bytes().to_vec());
         (kind, key.unwrap_or_default(), give.0)
     }

@@ -123,7 +123,7 @@ mod tests {
     use std::path::Path;
 
     use crate::error::Kind;
-    use crate::io::refusal;
+    use crate::error::refusal;
     use crate::io::sim::{Fault, Operation, SimDisk};
     use crate::object::{CreateOptions, ObjectId, Store};
     use crate::testkit::Random;

@@ -185,8 +185,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::refusal;
     use crate::io::Storage;
-    use crate::io::refusal;
     use crate::object::checkpoint::tests::{leaves, without_small_objects};
     use crate::testkit::{Random, round_seed};
 

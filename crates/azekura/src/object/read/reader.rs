@@ -219,8 +219,8 @@ fn torn(storage: &dyn Storage, last: &Super, is_new: bool) -> Result<Vec<Option<
 mod tests {
     use super::*;
     use crate::error::Kind;
+    use crate::error::refusal;
     use crate::io::Directory;
-    use crate::io::refusal;
     use crate::io::sim::{Limits, SimDisk};
     use crate::object::CreateOptions;
     use crate::testkit::{Random, round_seed};

@@ -186,7 +186,7 @@ fn refuse_marks(device: &File, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
     use crate::object::{ObjectId, StoreReader};
 
     fn options() -> CreateOptions {

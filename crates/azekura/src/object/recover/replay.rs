@@ -541,7 +541,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     /// A put that began before the removal of a range may be recorded after it, and after the low-water mark.
     #[test]

@@ -144,7 +144,7 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
 
     #[derive(Debug, Default)]
     struct Counted(AtomicU32);

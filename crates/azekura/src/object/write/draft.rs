@@ -193,8 +193,8 @@ impl Drop for Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::refusal;
     use crate::io::memory::Memory;
-    use crate::io::refusal;
     use crate::object::CreateOptions;
 
     fn store() -> Store {

@@ -1,4 +1,4 @@
-//! The engine alone: bounds, time, what is told, with all kinds of records.
+//! The engine alone: bounds, time, what is reported, with all kinds of records.
 //!
 //! Time is a clock that the test sets. The contract is tested in `tests/cache.rs`, with threads.
 //! What is dropped first is the policy's choice, tested next to it.
@@ -391,16 +391,22 @@ fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
 fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
     const BYTES: u64 = 16 << 20;
     let db = CacheDb::with(&Options::new().bytes_max(BYTES)).unwrap();
-    let value = vec![7u8; 40_000];
+    let value = vec![7u8; 60_000];
     let is_over = AtomicBool::new(false);
-    let most = AtomicU64::new(0);
+    let (most, puts) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut reads = 0u64;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut reads = 0;
             while !is_over.load(Ordering::Relaxed) {
                 db.read(b"read", &mut |_| {
-                    std::thread::sleep(Duration::from_millis(50));
+                    // Long enough for the puts of a slow machine to be too much, if they went on.
+                    let (start, first) = (Instant::now(), puts.load(Ordering::Relaxed));
+                    while start.elapsed() < Duration::from_millis(200)
+                        && puts.load(Ordering::Relaxed) - first < 400
+                    {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                 })
                 .unwrap();
                 reads += 1;
@@ -408,10 +414,11 @@ fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
             reads
         });
         let writers = [0, 1].map(|writer| {
-            let (db, value, most) = (&db, &value, &most);
+            let (db, value, most, puts) = (&db, &value, &most, &puts);
             scope.spawn(move || {
                 for put in 0..2000 {
                     db.put(&number(2 * put + writer), value).unwrap();
+                    puts.fetch_add(1, Ordering::Relaxed);
                     if put % 64 == 0 {
                         db.put(b"read", b"short").unwrap();
                     }

@@ -62,8 +62,8 @@ pub(super) struct Left {
 
 impl Core {
     /// Frees room, if an update would find none; `grows`: it stores more than it replaces. Whether growth can continue; if not,
-    /// there may be room for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
-    /// update that is refused if nothing is won; `patience`: how long it waits for readers.
+    /// there may be room for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if
+    /// known; `surely`: by an update that is refused if nothing is won; `patience`: how long it waits for readers.
     #[cold]
     pub(super) fn relieve(
         &self,

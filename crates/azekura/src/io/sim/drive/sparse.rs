@@ -258,7 +258,7 @@ impl Storage for Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::refusal;
+    use crate::error::refusal;
     use crate::testkit::Random;
 
     #[test]

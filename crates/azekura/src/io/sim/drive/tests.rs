@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::error::refusal;
 use crate::io::Storage;
 use crate::io::memory::Memory;
-use crate::io::refusal;
 use crate::io::sim::Dice;
 
 const MIB: u64 = 1 << 20;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::*;
-use crate::io::refusal;
+use crate::error::refusal;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory};
 use crate::object::checkpoint::tests::in_memory;

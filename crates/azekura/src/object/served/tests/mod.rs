@@ -19,11 +19,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{Options, Pending, Served};
 use crate::engine::Durability;
+use crate::error::refusal;
 use crate::error::{Kind, Result};
 use crate::io::file::File;
 use crate::io::flight::Means;
 use crate::io::memory::Memory;
-use crate::io::refusal;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
 use crate::object::{CreateOptions, ObjectId, Store};

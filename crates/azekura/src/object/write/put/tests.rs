@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::Reservation;
 use crate::error::Kind;
+use crate::error::refusal;
 use crate::io::Storage;
 use crate::io::memory::Memory;
-use crate::io::refusal;
 use crate::object::checkpoint::tests::{leaves, without_small_objects};
 use crate::object::{ObjectId, Store};
 
