@@ -16,7 +16,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use azekura::io::Directory as _;
+use azekura::io::create_whole;
 use azekura::io::file::Files;
 use azekura::record::hash::HashDb;
 use azekura::{Engine, Error, Result};
@@ -65,14 +65,13 @@ impl Import {
             return self.fill(&engine, &mut input, out);
         }
         let (directory, name) = Files::of(&self.file);
-        let storage = directory.create_nameless(name)?;
         let full = |error| of_target(error, &self.file, Some("--capacity"));
-        let engine = HashDb::create_on(Arc::clone(&storage), &options).map_err(full)?;
-        let filled = self.fill(&engine, &mut input, out).map_err(full)?;
-        engine.close().map_err(full)?;
-        storage.take_name()?;
-        directory.sync()?;
-        Ok(filled)
+        create_whole(&directory, name, |storage| {
+            let engine = HashDb::create_on(Arc::clone(storage), &options).map_err(full)?;
+            let filled = self.fill(&engine, &mut input, out).map_err(full)?;
+            engine.close().map_err(full)?;
+            Ok(filled)
+        })
     }
 
     fn fill(

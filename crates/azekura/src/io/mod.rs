@@ -226,6 +226,24 @@ pub trait Directory: Send + Sync + Debug {
     fn sync(&self) -> Result<()>;
 }
 
+/// Makes a storage that has its name when `make` has filled it: whenever the process dies, there is none of that name, or a whole
+/// one. `Invalid` if the name exists. Costs one sync of the directory besides.
+pub fn create_whole<T>(
+    directory: &dyn Directory,
+    name: &Path,
+    make: impl FnOnce(&Arc<dyn Storage>) -> Result<T>,
+) -> Result<T> {
+    let storage = directory.create_nameless(name)?;
+    let made = make(&storage)?;
+    storage.take_name()?;
+    if let Err(error) = directory.sync() {
+        // What may be gone after a loss of power is removed now; the first error is the one to report.
+        let _ = directory.remove(name);
+        return Err(error);
+    }
+    Ok(made)
+}
+
 /// `Invalid` unless so many bytes from `offset` on lie within `size` bytes of `storage`.
 fn check_within(storage: &dyn Storage, offset: u64, len: u64, size: u64, what: &str) -> Result<()> {
     if offset.checked_add(len).is_none_or(|end| end > size) {

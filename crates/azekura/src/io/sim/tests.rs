@@ -8,9 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::error::Kind;
-use crate::error::refusal;
-use crate::io::{Access, Directory, Storage};
+use crate::error::{Kind, refusal};
+use crate::io::{Access, Directory, Storage, create_whole};
 
 const NAME: &str = "a";
 
@@ -481,4 +480,31 @@ fn what_is_unreadable_stays_so_until_all_of_a_sector_is_written() {
     file.write_at(0, &[3; 1024]).unwrap();
     file.read_at(512, &mut sector).unwrap();
     assert_eq!(sector, [3; 512]);
+}
+
+#[test]
+fn a_file_is_there_when_it_is_whole_and_its_name_durable() {
+    let fill = |disk: &SimDisk| {
+        create_whole(&disk.directory(), Path::new(NAME), |storage| {
+            storage.resize(512)?;
+            storage.write_at(0, &[1; 512])?;
+            storage.sync()
+        })
+    };
+    for operation in [
+        Operation::Write,
+        Operation::Sync,
+        Operation::Name,
+        Operation::SyncNames,
+    ] {
+        let disk = SimDisk::new(1);
+        let count = disk.faults().count(operation);
+        disk.faults().fail(operation, count, Fault::Error);
+        refusal(fill(&disk), Kind::Io);
+        assert_eq!(content(&disk), None, "{operation:?}");
+        fill(&disk).unwrap();
+        for state in cuts(&disk) {
+            assert_eq!(heads(&state), [1], "{operation:?}");
+        }
+    }
 }

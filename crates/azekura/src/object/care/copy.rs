@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Kind, Result};
-use crate::io::Directory;
 use crate::io::file::Files;
+use crate::io::{Directory, create_whole};
 use crate::object::id::ObjectId;
 use crate::object::place::extent::UNIT;
 use crate::object::{Core, CreateOptions, Snapshot, Store};
@@ -48,13 +48,12 @@ impl Store {
         core.log.healthy()?;
         let snapshot = self.snapshot()?;
         let options = core.options_of_copy(&snapshot);
-        let storage = directory.create_nameless(name)?;
-        storage.resize(options.capacity)?;
-        let target = Self::create_on(Arc::clone(&storage), None, &options, &mut |_, _| ())?;
-        copy(&snapshot, &target, progress)?;
-        target.close()?;
-        storage.take_name()?;
-        directory.sync()
+        create_whole(directory, name, |storage| {
+            storage.resize(options.capacity)?;
+            let target = Self::create_on(Arc::clone(storage), None, &options, &mut |_, _| ())?;
+            copy(&snapshot, &target, progress)?;
+            target.close()
+        })
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Kind;
-use crate::error::refusal;
+use crate::error::{Kind, refusal};
 use crate::io::Storage;
 use crate::io::memory::Memory;
 use crate::kernel::SuperblockPair;

@@ -122,8 +122,7 @@ impl Stretch<'_> {
 mod tests {
     use std::path::Path;
 
-    use crate::error::Kind;
-    use crate::error::refusal;
+    use crate::error::{Kind, refusal};
     use crate::io::sim::{Fault, Operation, SimDisk};
     use crate::object::{CreateOptions, ObjectId, Store};
     use crate::testkit::Random;

@@ -218,8 +218,7 @@ fn torn(storage: &dyn Storage, last: &Super, is_new: bool) -> Result<Vec<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
-    use crate::error::refusal;
+    use crate::error::{Kind, refusal};
     use crate::io::Directory;
     use crate::io::sim::{Limits, SimDisk};
     use crate::object::CreateOptions;

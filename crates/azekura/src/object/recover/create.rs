@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
-use crate::io::{Directory, Storage};
+use crate::io::{Directory, Storage, create_whole};
 use crate::kernel::SuperblockPair;
 use crate::log::Geometry;
 use crate::log::manifest::{FIRST_SEQUENCE, Manifest};
@@ -48,12 +48,10 @@ impl Store {
         options: &CreateOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let storage = directory.create_nameless(name)?;
-        storage.resize(options.capacity)?;
-        let store = Self::create_on(Arc::clone(&storage), None, options, progress)?;
-        storage.take_name()?;
-        directory.sync()?;
-        Ok(store)
+        create_whole(directory, name, |storage| {
+            storage.resize(options.capacity)?;
+            Self::create_on(Arc::clone(storage), None, options, progress)
+        })
     }
 
     /// Creates a store on storages of their present size: the journal's, and the data's if that is another. Their contents are

@@ -74,12 +74,8 @@ impl Store {
         let [first, second] = storages;
         let store = Self::create_on(first, Some(second), &options, progress)?;
         data.appear()?;
-        journal.appear().inspect_err(|_| {
-            if data.is_file {
-                // Data without a journal is useless.
-                let _ = remove(data.storage.path());
-            }
-        })?;
+        // Data without a journal is useless.
+        journal.appear().inspect_err(|_| data.vanish())?;
         Ok(store)
     }
 
@@ -157,11 +153,19 @@ impl New {
         Ok(())
     }
 
+    /// Removes the name of a file.
+    fn vanish(&self) {
+        if self.is_file {
+            let _ = remove(self.storage.path());
+        }
+    }
+
     /// Links a file to its name.
     fn appear(&self) -> Result<()> {
         if self.is_file {
             self.storage.take_name()?;
-            sync_directory(self.storage.path())?;
+            // As `io::create_whole`: a name that could not be made durable is no store's.
+            sync_directory(self.storage.path()).inspect_err(|_| self.vanish())?;
         }
         Ok(())
     }

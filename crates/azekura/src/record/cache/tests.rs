@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 
 use super::*;
 use crate::verbs::Verbs as _;
@@ -454,7 +455,7 @@ fn a_pinned_thread_passes_by_whoever_makes_room() {
             db.put_many(&[(b"key", &[8; 1000])]).unwrap();
             has_passed.store(true, Ordering::Release);
         });
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while !has_passed.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
         }

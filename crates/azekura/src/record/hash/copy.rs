@@ -17,7 +17,7 @@ use std::path::Path;
 use super::Core;
 use crate::error::Result;
 use crate::io::file::Files;
-use crate::io::{Directory, Storage};
+use crate::io::{Storage, create_whole};
 use crate::kernel::SuperblockPair;
 use crate::log::layout::{LINK_OFFSET, Mark};
 use crate::log::{Segment, Use, layout};
@@ -25,10 +25,9 @@ use crate::log::{Segment, Use, layout};
 impl Core {
     pub(super) fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let (files, name) = Files::of(target);
-        let storage = files.create_nameless(name)?;
-        self.copy_onto(storage.as_ref(), progress)?;
-        storage.take_name()?;
-        files.sync()
+        create_whole(&files, name, |storage| {
+            self.copy_onto(storage.as_ref(), progress)
+        })
     }
 
     /// Copies the store onto an empty storage.

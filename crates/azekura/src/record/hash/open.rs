@@ -29,7 +29,7 @@ use crate::error::{self, Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::index::Index;
 use crate::io::file::{File, Files};
-use crate::io::{Access, Directory, Storage};
+use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::superblock::damaged_slots;
 use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
 use crate::log::manifest::{FIRST_SEQUENCE, Manifest, cut_short, segments_of};
@@ -70,15 +70,9 @@ impl HashDb {
         options: &CreateOptions,
     ) -> Result<Self> {
         check_creation(options)?;
-        let storage = directory.create_nameless(name)?;
-        let db = Self::create_on(Arc::clone(&storage), options)?;
-        storage.take_name()?;
-        if let Err(error) = directory.sync() {
-            // What could not be made is not left lying about; the first error is the one to tell.
-            let _ = directory.remove(name);
-            return Err(error);
-        }
-        Ok(db)
+        create_whole(directory, name, |storage| {
+            Self::create_on(Arc::clone(storage), options)
+        })
     }
 
     /// Makes a file that appears when `fill` is done, closed and durable; if that fails, none.
@@ -89,12 +83,11 @@ impl HashDb {
     ) -> Result<()> {
         check_creation(options)?;
         let (directory, name) = Files::of(path);
-        let storage = directory.create_nameless(name)?;
-        let db = Self::create_on(Arc::clone(&storage), options)?;
-        fill(&db)?;
-        db.close()?;
-        storage.take_name()?;
-        directory.sync()
+        create_whole(&directory, name, |storage| {
+            let db = Self::create_on(Arc::clone(storage), options)?;
+            fill(&db)?;
+            db.close()
+        })
     }
 
     /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing

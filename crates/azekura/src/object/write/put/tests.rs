@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::Reservation;
-use crate::error::Kind;
-use crate::error::refusal;
+use crate::error::{Kind, refusal};
 use crate::io::Storage;
 use crate::io::memory::Memory;
 use crate::object::checkpoint::tests::{leaves, without_small_objects};
