@@ -17,7 +17,7 @@ use azekura::record::cache::{self, CacheDb};
 use azekura::record::hash::{self, HashDb};
 use azekura::record::memory::tiny::{self, TinyDb};
 
-use crate::config::{Address, Config, Engine, Reloaded, Survives};
+use crate::config::{Address, Config, DurabilityLevel, Engine, Reloaded};
 use crate::memcached::{Service, Settings};
 use crate::net::{self, Control, Listeners};
 use crate::owner::{CertificateInfo, Evictions, ServerControl};
@@ -118,7 +118,7 @@ impl Server {
                 let usual = hash::CreateOptions::new();
                 let options = usual
                     .clone()
-                    .syncs_often(config.durability == Survives::Power || interval.is_some())
+                    .syncs_often(config.durability == DurabilityLevel::Power || interval.is_some())
                     .sync_interval(interval)
                     .capacity(config.capacity.unwrap_or(usual.opening.capacity));
                 let db = HashDb::open_or_create(&path, &options)
@@ -146,7 +146,7 @@ impl Server {
             engine,
             Settings {
                 item_size_max: config.item_max,
-                power: config.durability == Survives::Power,
+                power: config.durability == DurabilityLevel::Power,
                 flush_enabled: config.flush,
                 dump_enabled: config.dump,
                 shutdown_enabled: config.shutdown,

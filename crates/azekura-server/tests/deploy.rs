@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use azekura_server::config::{Address, Config, Engine, RawConfig, Survives};
+use azekura_server::config::{Address, Config, DurabilityLevel, Engine, RawConfig};
 use clap::Parser;
 
 /// The command `serve`, as the command line has it.
@@ -31,7 +31,7 @@ fn text(name: &str) -> String {
 fn the_example_of_a_configuration_is_read() {
     let config = Config::read(Some(&path("azekura.toml")), RawConfig::default()).unwrap();
     assert_eq!((config.engine, config.threads), (Engine::Hash, 2));
-    assert_eq!(config.durability, Survives::Process);
+    assert_eq!(config.durability, DurabilityLevel::Process);
     assert_eq!(config.unix_mode, 0o770);
     assert_eq!(config.limits.connections_max, 4096);
     let [Address::Tcp(_), Address::Unix(socket)] = &config.listen[..] else {

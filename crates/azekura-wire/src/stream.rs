@@ -240,7 +240,7 @@ impl Tls {
 }
 
 impl Drop for Tls {
-    /// Sends `close_notify` if the system takes it, so that the peer can tell the end from a cut.
+    /// Sends `close_notify` if the system takes it, so that the peer can distinguish the end from a cut.
     fn drop(&mut self) {
         self.cipher.send_close_notify();
         let _ = self.flush();

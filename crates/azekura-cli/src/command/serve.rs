@@ -11,7 +11,9 @@ use azekura::error::Error;
 use azekura::{Kind, Result};
 use azekura_bench::threads::start_in;
 use azekura_server::Server;
-use azekura_server::config::{Address, Config, Engine, LogFormat, RawConfig, Reloaded, Survives};
+use azekura_server::config::{
+    Address, Config, DurabilityLevel, Engine, LogFormat, RawConfig, Reloaded,
+};
 use azekura_server::net::{Control, Listeners};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -214,7 +216,7 @@ fn announce(
         None => out.line(format_args!("data in memory{most}"))?,
     }
     out.line(match (config.engine, config.durability) {
-        (Engine::Hash, Survives::Power) => "durability power: every acknowledged write survives loss of power",
+        (Engine::Hash, DurabilityLevel::Power) => "durability power: every acknowledged write survives loss of power",
         (Engine::Hash, _) if config.sync_interval_ms > 0 => {
             "durability process: every acknowledged write survives a killed process, and loss of power after the next sync (--sync-interval)"
         }

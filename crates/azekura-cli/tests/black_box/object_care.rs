@@ -122,7 +122,7 @@ fn a_damaged_value_is_found_by_checks_and_scrubs_and_never_copied() {
         let said = ran.text();
         assert!(said.starts_with(&named) && said.contains(verdict), "{said}");
         let remedy =
-            "\nput these objects again from a copy, or remove them: no value can be mended\n";
+            "\nput these objects again from a copy, or remove them: no value can be repaired\n";
         assert!(said.ends_with(remedy), "{said}");
     }
     let ran = place.object(&["scrub", "s.azo", "--json"]);
@@ -214,7 +214,7 @@ fn a_repair_names_values_that_it_cannot_mend() {
     let said = ran.text();
     let named = format!("damaged: corrupted: object {ID} does not verify at s.azo offset 0x");
     assert!(said.starts_with(&named), "{said}");
-    let summary = "\n10 objects, 0 of them in doubt, 0 losses, 1 damaged and not to be mended\n";
+    let summary = "\n10 objects, 0 of them in doubt, 0 losses, 1 damaged and beyond repair\n";
     assert!(said.ends_with(summary), "{said}");
     let ran = place.object(&["repair", "s.azo", "--json"]);
     assert_eq!(ran.code, 8);

@@ -26,7 +26,7 @@ use crate::net::Limits;
 
 pub use azekura_wire::Address;
 pub use azekura_wire::address::Host;
-pub use raw::{Engine, LogFormat, LogLevel, Mode, RawConfig, Size, Survives};
+pub use raw::{DurabilityLevel, Engine, LogFormat, LogLevel, Mode, RawConfig, Size};
 pub use reload::Reloaded;
 use source::Source;
 use validate::Validator;
@@ -57,7 +57,7 @@ pub struct Config {
     /// Worker threads.
     pub threads: usize,
     /// What an acknowledged write survives.
-    pub durability: Survives,
+    pub durability: DurabilityLevel,
     /// Interval of background syncs in milliseconds; 0: off.
     pub sync_interval_ms: u32,
     /// Memory limit for records, where they are in memory and bounded.

@@ -31,7 +31,7 @@ pub struct RawConfig {
     pub threads: Option<usize>,
     /// What acknowledged writes survive: process (kill -9), power (loss of power), none [default: process; none in memory]
     #[arg(long, value_enum)]
-    pub durability: Option<Survives>,
+    pub durability: Option<DurabilityLevel>,
     /// Interval of background syncs in milliseconds, after which writes survive loss of power; 0: off [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub sync_interval: Option<u32>,
@@ -126,7 +126,7 @@ pub enum Engine {
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Survives {
+pub enum DurabilityLevel {
     /// A killed process
     Process,
     /// Loss of power
@@ -135,7 +135,7 @@ pub enum Survives {
     None,
 }
 
-impl Survives {
+impl DurabilityLevel {
     /// Its word.
     pub const fn word(self) -> &'static str {
         match self {

@@ -52,7 +52,7 @@ fn without_a_word_it_is_a_file_on_the_loopback_that_survives_a_kill() {
     assert_eq!(config.listen[0].to_string(), "127.0.0.1:11211");
     assert_eq!(
         (config.engine, config.durability),
-        (Engine::Hash, Survives::Process)
+        (Engine::Hash, DurabilityLevel::Process)
     );
     assert_eq!(
         config.store().unwrap(),

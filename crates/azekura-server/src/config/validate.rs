@@ -12,7 +12,7 @@ use azekura::record::hash::HashDb;
 use azekura_wire::Address;
 
 use super::memory_budget::{MIB, MemoryBudget};
-use super::raw::{Engine, RawConfig, Size, Survives, excludes};
+use super::raw::{DurabilityLevel, Engine, RawConfig, Size, excludes};
 use super::source::Source;
 use super::{Certificate, Limits};
 
@@ -42,16 +42,17 @@ impl Validator<'_> {
     }
 
     /// What an acknowledged write survives.
-    pub(super) fn durability(&self, engine: Engine, raw: &RawConfig) -> Result<Survives> {
-        let fail = |found: Survives, allowed| Err(self.fail("durability", &found.word(), allowed));
+    pub(super) fn durability(&self, engine: Engine, raw: &RawConfig) -> Result<DurabilityLevel> {
+        let fail =
+            |found: DurabilityLevel, allowed| Err(self.fail("durability", &found.word(), allowed));
         match (engine, raw.durability) {
-            (Engine::Hash, None) => Ok(Survives::Process),
-            (Engine::Hash, Some(Survives::None)) => fail(
-                Survives::None,
+            (Engine::Hash, None) => Ok(DurabilityLevel::Process),
+            (Engine::Hash, Some(DurabilityLevel::None)) => fail(
+                DurabilityLevel::None,
                 "process or power, as the engine hash is in a file",
             ),
             (Engine::Hash, Some(survives)) => Ok(survives),
-            (_, None | Some(Survives::None)) => Ok(Survives::None),
+            (_, None | Some(DurabilityLevel::None)) => Ok(DurabilityLevel::None),
             (_, Some(survives)) => fail(
                 survives,
                 "none, as the engine is in memory; or the engine hash",

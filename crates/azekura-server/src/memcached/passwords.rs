@@ -1,7 +1,7 @@
 //! Users and their passwords, read from a text of one line for each user.
 //!
 //! A comparison takes the same time wherever two texts of one length differ, and goes through the whole table, so the time
-//! of an answer does not tell how much of a guess was right. It knows no file and no connection.
+//! of an answer does not reveal how much of a guess was right. It knows no file and no connection.
 
 /// Users and their passwords.
 #[derive(Clone, Default)]

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use azekura::Kind;
-use azekura_server::config::{Address, Config, Engine, RawConfig, Survives};
+use azekura_server::config::{Address, Config, DurabilityLevel, Engine, RawConfig};
 
 /// Configurations.
 #[allow(dead_code, reason = "a fuzzer has its own")]
@@ -99,7 +99,7 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     if config.engine == Engine::Hash {
         assert_eq!(config.memory_max, None);
     } else {
-        assert_eq!(config.durability, Survives::None);
+        assert_eq!(config.durability, DurabilityLevel::None);
     }
     let encrypted = config.listen.iter().any(|at| matches!(at, Address::Tls(_)));
     assert!(!encrypted || config.certificate.is_some());

@@ -7,13 +7,13 @@ use std::io::Write as _;
 use azekura::Kind;
 use azekura::record::hash::{HashDb, OpenOptions};
 use azekura_server::Server;
-use azekura_server::config::{Config, Engine, Survives};
+use azekura_server::config::{Config, DurabilityLevel, Engine};
 use azekura_server::net::{Control, Listeners};
 
 use crate::figures::{stats, value};
 use crate::running::{Running, ask, expect, folder, rest, small, texts};
 
-fn in_file(data: &std::path::Path, durability: Survives) -> Config {
+fn in_file(data: &std::path::Path, durability: DurabilityLevel) -> Config {
     Config {
         data: data.to_path_buf(),
         engine: Engine::Hash,
@@ -25,7 +25,7 @@ fn in_file(data: &std::path::Path, durability: Survives) -> Config {
 #[test]
 fn what_was_received_before_the_end_is_answered_and_kept() {
     let (_folder, data) = folder();
-    let config = in_file(&data, Survives::Process);
+    let config = in_file(&data, DurabilityLevel::Process);
     let server = Running::start(&config);
     let mut client = server.connect();
     let heap = texts(1000, |n| format!("set k{n} 7 0 4\r\n{n:04}\r\n"));
@@ -50,7 +50,7 @@ fn clients_that_wait_for_the_device_share_its_syncs() {
     const CLIENTS: u64 = 32;
     const ROUNDS: u64 = 20;
     let (_folder, data) = folder();
-    let server = Running::start(&in_file(&data, Survives::Power));
+    let server = Running::start(&in_file(&data, DurabilityLevel::Power));
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
     for round in 0..ROUNDS {
         for (client, n) in clients.iter_mut().zip(0..) {
@@ -74,7 +74,7 @@ fn clients_that_wait_for_the_device_share_its_syncs() {
 #[test]
 fn data_that_another_process_has_open_is_an_error_that_says_what_to_do() {
     let (_folder, data) = folder();
-    let config = in_file(&data, Survives::Process);
+    let config = in_file(&data, DurabilityLevel::Process);
     let _server = Running::start(&config);
     let control = Control::new(config.limits.clone()).unwrap();
     let error = Server::open(&config, &control).err().unwrap();
@@ -94,7 +94,7 @@ fn what_nobody_asked_to_sync_is_synced_by_the_clock_if_that_is_said() {
     let (_folder, data) = folder();
     let config = Config {
         sync_interval_ms: 5,
-        ..in_file(&data, Survives::Process)
+        ..in_file(&data, DurabilityLevel::Process)
     };
     let server = Running::start(&config);
     let mut client = server.connect();

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 
-use azekura_server::config::{Config, Engine, Survives};
+use azekura_server::config::{Config, DurabilityLevel, Engine};
 
 use crate::running::{Running, ask, folder, small};
 
@@ -98,7 +98,7 @@ fn answers_that_waited_for_a_sync_are_counted_with_the_syncs() {
     let server = Running::start(&Config {
         data,
         engine: Engine::Hash,
-        durability: Survives::Power,
+        durability: DurabilityLevel::Power,
         ..small()
     });
     let mut client = server.connect();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use azekura::Result;
 use azekura_server::Server;
-use azekura_server::config::{Config, Engine, Survives};
+use azekura_server::config::{Config, DurabilityLevel, Engine};
 use azekura_server::net::{Control, Listeners};
 
 /// Any free port of this machine.
@@ -39,7 +39,7 @@ thread_local! {
 pub(crate) fn small() -> Config {
     Config {
         engine: Engine::Tiny,
-        durability: Survives::None,
+        durability: DurabilityLevel::None,
         threads: 1,
         ..Config::default()
     }

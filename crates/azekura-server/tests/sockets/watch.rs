@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use azekura_server::config::{Config, Engine, Survives};
+use azekura_server::config::{Config, DurabilityLevel, Engine};
 use azekura_server::net::Listeners;
 
 use crate::running::{Running, ask, folder, rest, small};
@@ -212,7 +212,7 @@ fn every_line_of_the_metrics_is_of_the_format_and_counts_what_was_asked() {
     let (server, door) = watched(&Config {
         data,
         engine: Engine::Hash,
-        durability: Survives::Power,
+        durability: DurabilityLevel::Power,
         ..small()
     });
     let mut client = server.connect();

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::testkit::random::Random;
 
-    /// Free runs as their own lines tell them, in order of place.
+    /// Free runs as their own lines state them, in order of place.
     fn free_runs(arena: &Arena) -> Vec<Run> {
         let state = arena.state.lock();
         let mut runs = Vec::new();

@@ -101,7 +101,7 @@ pub struct Map {
     unreadable: Unreadable,
 }
 
-/// Pages that the system could not bring in. Written by a signal's handler: atomics, and nothing else.
+/// Pages that the system could not load. Written by a signal's handler: atomics, and nothing else.
 #[derive(Default)]
 struct Unreadable {
     /// How many were noted; more than there is room for are noted as all.
@@ -223,13 +223,13 @@ impl Map {
         }
     }
 
-    /// Whether anything could not be brought in.
+    /// Whether anything could not be loaded.
     #[inline]
     pub fn has_unreadable(&self) -> bool {
         self.unreadable.count.load(Ordering::Acquire) != 0
     }
 
-    /// Whether a part of the range could not be brought in: it reads as zeros, which state nothing.
+    /// Whether a part of the range could not be loaded: it reads as zeros, which state nothing.
     #[cold]
     pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
         let end = offset + len;
@@ -241,7 +241,7 @@ impl Map {
         })
     }
 
-    /// The offsets of the pages that could not be brought in; `None`: more than are listed.
+    /// The offsets of the pages that could not be loaded; `None`: more than are listed.
     pub fn unreadable_pages(&self) -> Option<Vec<u64>> {
         let count = self.unreadable.count.load(Ordering::Acquire);
         let pages = self.unreadable.pages.get(..count)?.iter();
@@ -482,7 +482,7 @@ impl Map {
         }
     }
 
-    /// Takes back the advice of huge pages for a file: what is brought in from here on is plain pages. A hint.
+    /// Takes back the advice of huge pages for a file: what is loaded from here on is plain pages. A hint.
     pub fn advise_plain(&self) {
         if self.is_file {
             let len = self.capacity as usize;

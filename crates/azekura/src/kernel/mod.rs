@@ -18,6 +18,7 @@
 //! | `recover` | begins and ends the recovery of a log |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
 //! | `salvage` | finds the segments and frames that are left of a damaged log |
+//! | `report` | bounds the lists of a repair's report |
 //!
 //! Invariants:
 //! 1. A superblock names only what a sync has made durable before.
@@ -29,6 +30,7 @@
 pub mod checkpoint;
 mod handle;
 pub mod recover;
+pub(crate) mod report;
 pub(crate) mod salvage;
 pub mod superblock;
 

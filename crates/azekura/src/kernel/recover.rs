@@ -18,16 +18,16 @@
 use super::superblock::{Payload, SuperblockPair};
 use crate::error::Result;
 use crate::log::Log;
-use crate::log::recover::{Recovered, Trust};
+use crate::log::recover::{Prior, Recovered};
 
 /// How far the storage is to be believed. Where its cache is not, what it holds of the storage is dropped, so that the
 /// recovery sees what the device has.
-pub fn trust<P: Payload>(last: &P, log: &Log) -> Result<Trust> {
-    let trust = last.trust(log);
-    if last.open && !trust.trusted {
+pub fn prior<P: Payload>(last: &P, log: &Log) -> Result<Prior> {
+    let prior = last.prior(log);
+    if last.open && !prior.coherent {
         log.storage().drop_cache()?;
     }
-    Ok(trust)
+    Ok(prior)
 }
 
 /// Has the log resume after what recovery found, and `last` state it. `keep`: sets the reserve, and changes what it likes of
@@ -35,17 +35,17 @@ pub fn trust<P: Payload>(last: &P, log: &Log) -> Result<Trust> {
 pub fn resume<P: Payload>(
     found_super: &SuperblockPair<P>,
     log: &Log,
-    (trust, found): (Trust, &Recovered),
+    (prior, found): (Prior, &Recovered),
     keep: impl FnOnce() -> Result<()>,
 ) -> Result<P> {
     found_super.write_again(log)?;
     keep()?;
     let mut next = found_super.payload.clone();
-    next.resume_append(log, trust, found)?;
+    next.resume_append(log, prior, found)?;
     next.open = true;
     next.boot_id = log.storage().boot_id();
-    next.durable = trust.durable;
+    next.durable = prior.durable;
     next.next_sequence = log.next_sequence();
-    log.set_durable(trust.durable);
+    log.set_durable(prior.durable);
     Ok(next)
 }

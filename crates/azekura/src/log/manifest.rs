@@ -5,7 +5,7 @@
 //! all of them:
 //!
 //! 1. decode the manifest of the newest superblock, and the root that it names; mark the segments in use;
-//! 2. [`Manifest::trust`]: the cache is coherent after a process crash, and not after a power loss;
+//! 2. [`Manifest::prior`]: the cache is coherent after a process crash, and not after a power loss;
 //! 3. `Log::recover` from `start`; the engine interprets the frames;
 //! 4. [`Manifest::resume_append`]: directly after the last frame, or in a new segment of a new epoch.
 //!
@@ -15,7 +15,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::layout::{End, FIRST_FRAME, LogPosition, SegmentHeader};
-use super::recover::{Recovered, Trust};
+use super::recover::{Prior, Recovered};
 use super::segment::DEAD_BITS;
 use super::{Geometry, Log, Segment, Use};
 use crate::error::{Error, Kind, Result};
@@ -138,13 +138,13 @@ impl Manifest {
     }
 
     /// How far the storage can be believed.
-    pub fn trust(&self, log: &Log) -> Trust {
+    pub fn prior(&self, log: &Log) -> Prior {
         let mark = log.mark().unwrap_or_default();
         let storage = log.storage();
         // A system that does not state its boot is taken to have lost power since.
         let same_boot = self.boot_id == storage.boot_id() && self.boot_id != [0; 16];
-        Trust {
-            trusted: same_boot && !(self.open && mark.sync_failed),
+        Prior {
+            coherent: same_boot && !(self.open && mark.sync_failed),
             durable: self.durable.max(mark.durable),
             closed: !self.open,
             live: storage.has_writer(),
@@ -155,20 +155,20 @@ impl Manifest {
 
     /// Lets the log continue after what recovery found: right there, or in a new segment of a new epoch; whether it is
     /// right there.
-    pub fn resume_append(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
+    pub fn resume_append(&mut self, log: &Log, prior: Prior, found: &Recovered) -> Result<bool> {
         let seed = log.segments().seed(found.end.segment());
         let room = seed.map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost
         // but stray frames past the end: nothing is put among them, or among what else stands there.
         let resumes = !self.open
-            && trust.trusted
+            && prior.coherent
             && room == log.geometry().segment_size()
             && log.is_blank_past(found.end);
         if resumes {
             let next = self.next_sequence.max(found.end.sequence() + 1);
             log.resume(found.end, next);
         } else {
-            log.seal(self.start, trust, found)?;
+            log.seal(self.start, prior, found)?;
             self.epoch += 1;
             log.resume(found.end.closed(), u64::from(self.epoch) << 32);
         }
@@ -178,13 +178,13 @@ impl Manifest {
 
 impl Recovered {
     /// The end that was found. `Corrupted` if it lies before what was synced.
-    pub fn end_after(&self, trust: Trust, storage: &dyn Storage) -> Result<LogPosition> {
+    pub fn end_after(&self, prior: Prior, storage: &dyn Storage) -> Result<LogPosition> {
         let end = self.end.position();
-        if end < trust.durable {
+        if end < prior.durable {
             return Err(
                 Error::new(Kind::Corrupted, "the log ends before what was synced")
                     .at(storage.path())
-                    .found(format!("end {end}"), format!("at least {}", trust.durable))
+                    .found(format!("end {end}"), format!("at least {}", prior.durable))
                     .remedy(remedy(storage)),
             );
         }

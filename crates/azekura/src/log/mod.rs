@@ -680,13 +680,13 @@ impl Log {
         layout::decode_link(word, seed, sequence, |next| self.header_within(next))
     }
 
-    /// Whether the word at offset `at` in segment `index` could not be brought in: its zeros state nothing.
+    /// Whether the word at offset `at` in segment `index` could not be loaded: its zeros state nothing.
     pub fn is_unreadable(&self, index: u32, at: u32) -> bool {
         self.map.has_unreadable()
             && (self.map).is_unreadable(self.geometry.offset_of(index) + u64::from(at), 8)
     }
 
-    /// What of the file could not be brought in.
+    /// What of the file could not be loaded.
     pub fn unreadable(&self) -> Vec<Damage> {
         if !self.map.has_unreadable() {
             return Vec::new();

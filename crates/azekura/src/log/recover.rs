@@ -3,18 +3,19 @@
 //! The chain is walked from the last checkpoint. At a place that is no frame, four facts decide, by the
 //! table `RULES`:
 //!
-//! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there; or the cache is not trusted, and it
-//!    verifies but for one bit, as what was written in part does not;
-//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, after which
+//! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there; or the cache is not coherent,
+//!    and it verifies but for one bit, as what was written in part does not;
+//! 2. *coherent*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, after which
 //!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where a page that cannot be read may hide what was
-//!    published after it; not where what stood right before it is lost, a frame or the segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
-//!    is checked only where the walk begins), or where the storage ends before;
+//!    published after it; not where what stood right before it is lost, a frame or the segment's header (it may have been
+//!    blanked with it, or another page written over both; while a writer is at work this is checked only where the walk
+//!    begins), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
-//! the same history: (1) the link past the end is cleared, durably where the cache is not trusted;
+//! the same history: (1) the link past the end is cleared, durably where the cache is not coherent;
 //! (2) pads and an end frame are written, and the room after it is zeroed, so that what was dropped there cannot come back
 //! when the end frame is damaged; (3) new frames go to a new segment with a new epoch. Dying
 //! between any two of them leaves the same end. The device must keep (1) before (2): an end frame without it would lead on to
@@ -34,15 +35,15 @@ use super::{Address, Log, Segment, Use};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header};
 
-/// What is known about the storage before the log is read.
+/// What is known of a log before it is read.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "facts of which each may hold without the others"
 )]
 #[derive(Clone, Copy, Debug)]
-pub struct Trust {
+pub struct Prior {
     /// The cache holds everything that was ever stored: no power was lost, no sync failed.
-    pub trusted: bool,
+    pub coherent: bool,
     /// Everything before it was synced.
     pub durable: LogPosition,
     /// The log was closed: it ends at `durable`, and what stands after it was never published.
@@ -87,7 +88,7 @@ const YES: Option<bool> = Some(true);
 const NO: Option<bool> = Some(false);
 const ANY: Option<bool> = None;
 
-/// known, trusted, blank, resumes; verdict.
+/// known, coherent, blank, resumes; verdict.
 type Rule = ([Option<bool>; 4], Verdict);
 
 /// Every combination is decided by exactly one rule (tested).
@@ -121,10 +122,10 @@ impl Log {
     pub fn recover(
         &self,
         start: End,
-        trust: Trust,
+        prior: Prior,
         visit: &mut dyn FnMut(Address, Frame<'_>) -> Result<()>,
     ) -> Result<Recovered> {
-        self.recover_past(start, trust, visit, &mut |lost| Err(self.lost_error(lost)))
+        self.recover_past(start, prior, visit, &mut |lost| Err(self.lost_error(lost)))
     }
 
     /// As `recover`, but shows `pass` each place that is damaged, in order with the frames: with `Ok` the walk continues
@@ -132,7 +133,7 @@ impl Log {
     pub fn recover_past(
         &self,
         start: End,
-        trust: Trust,
+        prior: Prior,
         visit: &mut dyn FnMut(Address, Frame<'_>) -> Result<()>,
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<Recovered> {
@@ -168,7 +169,7 @@ impl Log {
                     }
                     self.each_record(index, at, frame, visit)
                 };
-                if trust.shared {
+                if prior.shared {
                     self.walk_copied(index, from, visit)
                 } else {
                     self.walk(index, from, visit)
@@ -182,7 +183,7 @@ impl Log {
                     // An end frame stands where the frames end.
                     self.count_rest_dead(index, walked);
                     let next =
-                        self.next_of(index, sequence, trust, pass, &mut found.link_repairs)?;
+                        self.next_of(index, sequence, prior, pass, &mut found.link_repairs)?;
                     if let Some((next, next_sequence)) = next {
                         (index, sequence) = (next, next_sequence);
                         from = Some(super::FIRST_FRAME);
@@ -197,28 +198,28 @@ impl Log {
                     (at, blank && is_there)
                 }
             };
-            let known = LogPosition::new(sequence, at) < trust.durable;
-            let trusted = trust.trusted && !trust.closed;
+            let known = LogPosition::new(sequence, at) < prior.durable;
+            let coherent = prior.coherent && !prior.closed;
             let known = known
-                || !(trusted || blank || trust.closed || trust.live)
+                || !(coherent || blank || prior.closed || prior.live)
                     && self.is_but_for_a_bit(index, at);
-            let may_be_hole = blank && trusted && !trust.live;
+            let may_be_hole = blank && coherent && !prior.live;
             let after = may_be_hole.then(|| self.end_of_hole(index, at)).flatten();
             let linked =
-                may_be_hole && after.is_none() && self.is_linked(index, sequence, trust.epoch);
+                may_be_hole && after.is_none() && self.is_linked(index, sequence, prior.epoch);
             let until = after.unwrap_or(room);
             let resumes = after.is_some() || linked;
             let blank = blank && !(may_be_hole && self.hides_a_frame(index, at..until, resumes));
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = is_sure || from.is_some_and(|from| from < at);
             // With a live writer it is checked where the walk begins only: what is before that was published.
-            let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
-            let is_asked = blank && trusted && !known && is_settled && !is_reached;
+            let is_settled = !prior.live || start.offset() == Some(at) && start.segment() == index;
+            let is_asked = blank && coherent && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
-            match decide([known, trusted, blank, resumes]) {
+            match decide([known, coherent, blank, resumes]) {
                 Verdict::Damaged => {
                     let passed =
-                        self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?;
+                        self.pass_by((index, at), sequence, (room, prior.epoch, known), pass)?;
                     let Some((after, is_known)) = passed else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
                         found.link_repairs.push((stray, 0));
@@ -440,13 +441,13 @@ impl Log {
         &self,
         index: u32,
         sequence: u64,
-        trust: Trust,
+        prior: Prior,
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
         link_repairs: &mut Vec<(u64, u64)>,
     ) -> Result<Option<(u32, u64)>> {
         // What is synced beyond the segment was reached by its link.
-        let known = LogPosition::past(sequence) < trust.durable;
-        let link = if trust.live {
+        let known = LogPosition::past(sequence) < prior.durable;
+        let link = if prior.live {
             self.link(index, sequence)
         } else {
             self.settled_link(index, sequence)
@@ -461,13 +462,13 @@ impl Log {
             Link::None if !known => return Ok(None),
             _ => {}
         }
-        if !known && !trust.trusted {
+        if !known && !prior.coherent {
             return Ok(None);
         }
         let what = "the link to the next segment leads nowhere";
         let at = LINK_OFFSET as u32;
         let lost = |stood| self.lost_header(what, index, sequence, at, stood);
-        match self.onward(index, sequence, trust.epoch) {
+        match self.onward(index, sequence, prior.epoch) {
             Onward::To(next, word) if self.enter_candidate(next) => {
                 pass(&lost(Stood::Nothing))?;
                 link_repairs.push((self.geometry.offset_of(index) + LINK_OFFSET, word));
@@ -486,11 +487,11 @@ impl Log {
     }
 
     /// Makes the end that was found final: nothing after it can come back, and holes are filled. To be
-    /// called once, before anything is appended; `start` and `trust` as for `recover`.
-    pub fn seal(&self, start: End, trust: Trust, found: &Recovered) -> Result<()> {
+    /// called once, before anything is appended; `start` and `prior` as for `recover`.
+    pub fn seal(&self, start: End, prior: Prior, found: &Recovered) -> Result<()> {
         let last = found.end.segment();
         let link = self.geometry.offset_of(last) + LINK_OFFSET;
-        if trust.trusted {
+        if prior.coherent {
             self.map.store_u64(link, 0);
         } else {
             self.write_durably(link, &[0; 8])?;
@@ -504,7 +505,7 @@ impl Log {
                 .mark_dead(last, room.saturating_sub(u64::from(at)));
             let end = Header::new(FrameKind::END, 0, 0, 0).word(seed, at / 8, &[]);
             let place = self.address(last, at).offset();
-            if trust.trusted {
+            if prior.coherent {
                 self.map.store_u64(place, end);
             } else {
                 self.write_durably(place, &end.to_le_bytes())?;

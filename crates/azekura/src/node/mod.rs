@@ -32,7 +32,7 @@
 //! | 32, the upper | the first four bytes of the key after the common ones, zeros if it ends before; lexical order only |
 //! | 14 | where the item begins |
 //! | 9 | length of the key after the common bytes |
-//! | 9 | length of the value; 511: it stands outside, and the item has eight bytes that tell where |
+//! | 9 | length of the value; 511: it stands outside, and the item has eight bytes that state where |
 //!
 //! An item is the rest of the key, then the value. So a search compares numbers, and looks at an item only where the
 //! four bytes are equal. In an inner node a key is the lower fence of the child whose number is the value; the
@@ -367,7 +367,7 @@ impl<'m> Node<'m> {
         self.memory.bits(slot.offset() + self.tail_len(slot), 4) as u32
     }
 
-    /// Has the lines brought near that reading the item of an entry will want; returns a word of it, to be thrown away.
+    /// Prefetches the lines that reading the item of an entry will want; returns a word of it, to be thrown away.
     #[inline(always)]
     pub fn item_word(self, at: usize) -> Option<&'m AtomicU64> {
         self.memory.0.get(self.slot(at).offset() / 8)

@@ -45,7 +45,7 @@ pub(super) fn prefetch_keys(
 }
 
 /// Calls `each` with every item, in order, its number, and the hash of its key, under a pin of its group, whose buckets
-/// and then (by `prefetch`) records were brought near before. The first error ends it.
+/// and then (by `prefetch`) records were prefetched before. The first error ends it.
 #[inline(always)]
 pub(super) fn in_groups<T: Keyed>(
     index: &Index,
@@ -82,7 +82,7 @@ pub(super) fn in_groups_unpinned<T: Keyed>(
     Ok(())
 }
 
-/// The hashes of a group, whose buckets and then records are brought near.
+/// The hashes of a group, whose buckets and then records are prefetched.
 #[inline(always)]
 fn hashes_of<T: Keyed>(
     pin: &Pin,

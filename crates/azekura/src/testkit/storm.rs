@@ -477,7 +477,7 @@ fn verify<E: Engine>(
         live_on(&store, history, digest, lead)?;
         store.sync().map_err(refused("a sync"))?;
         if let Some(damage) = store.damage().map_err(fail)? {
-            return Err(format!("it is damaged after it went on: {damage}"));
+            return Err(format!("it is damaged after it continued: {damage}"));
         }
     }
     Ok(digest)

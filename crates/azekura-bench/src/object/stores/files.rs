@@ -8,7 +8,7 @@
 //! what is acknowledged is in the page cache. A crash in the middle leaves a part of the value. With
 //! `power` it is written under another name, synced, renamed, and the folder is synced; a folder that is made is synced
 //! into the one above. That alone is comparable with a store that is durable on acknowledge. It does not
-//! tell whether a put replaced something. It counts a read for each value, a write for each, and every sync; what the file
+//! report whether a put replaced something. It counts a read for each value, a write for each, and every sync; what the file
 //! system makes of them it cannot see. It knows nothing of other processes in the folder.
 
 use std::fs::{self, File};

@@ -20,7 +20,7 @@ pub(crate) fn described(finding: &Finding) -> Value {
 /// What can be done about damage: of objects alone, or of what a store relies on, too.
 pub(crate) fn remedy(place: &Place, is_of_objects: bool) -> String {
     if is_of_objects {
-        return "put these objects again from a copy, or remove them: no value can be mended"
+        return "put these objects again from a copy, or remove them: no value can be repaired"
             .into();
     }
     let data = place

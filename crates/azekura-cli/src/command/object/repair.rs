@@ -86,7 +86,7 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
     }
     let damaged = match report.damaged {
         0 => String::new(),
-        damaged => format!(", {damaged} damaged and not to be mended"),
+        damaged => format!(", {damaged} damaged and beyond repair"),
     };
     out.line(format_args!(
         "{}, {} of them in doubt, {}{damaged}",

@@ -161,7 +161,8 @@ impl File {
         FileLock::keep_writers_out(&self.file, found.ino(), &self.path)
     }
 
-    /// The same file opened again, for requests that may outlive the process (`file_lock`). `Io` where the system does not tell open files.
+    /// The same file opened again, for requests that may outlive the process (`file_lock`). `Io` where the system does not list
+    /// open files.
     pub(super) fn again(&self) -> Result<Self> {
         let again = open_again(&self.file);
         let file = again

@@ -11,7 +11,7 @@
 //!
 //! It does not know in which order requests should be done.
 
-#![expect(unsafe_code, reason = "entries tell the kernel addresses")]
+#![expect(unsafe_code, reason = "entries give the kernel addresses")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -319,7 +319,7 @@ impl Ring {
             }
             let index = completion.user_data() as usize;
             let slot = self.slots.get_mut(index).and_then(Option::as_mut);
-            let Some(settled) =
+            let Some(outcome) =
                 slot.and_then(|slot| slot.complete(completion.result(), self.gate.alignment))
             else {
                 self.push(index)?;
@@ -332,7 +332,7 @@ impl Ring {
             landed.push(Landed {
                 token: slot.request.token,
                 work: slot.request.work,
-                result: settled.map_err(|error| error.at(self.gate.storage.path())),
+                result: outcome.map_err(|error| error.at(self.gate.storage.path())),
                 took: slot.begun.elapsed(),
             });
         }

@@ -1,4 +1,4 @@
-//! What happens when a page of a mapped file cannot be brought in, since the device fails or the file was cut.
+//! What happens when a page of a mapped file cannot be loaded, since the device fails or the file was cut.
 //!
 //! Promises: a read gets zeros, and the map notes the page first, so that a reader of the zeros can know; a store, and what is
 //! no map's, is handled as it was before (the process ends). Other platforms end the process in each case.

@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::io::Storage;
+use crate::kernel::report::list;
 use crate::object::care::correct::Corrected;
 use crate::object::id::ObjectId;
-
-/// Most lines and objects that a report lists; it counts all.
-const NAMED_MAX: usize = 1000;
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,9 +131,7 @@ impl Repaired {
     }
 
     fn lose_line(&mut self, device: &Path, offset: u64, found: String, line: String) {
-        self.losses += 1;
-        if self.lost.len() < NAMED_MAX {
-            self.lost.push(line);
+        if list(line, &mut self.lost, &mut self.losses) {
             self.places.push(LossPlace {
                 device: device.to_path_buf(),
                 offset,
@@ -156,10 +152,7 @@ impl Repaired {
 
     /// Adds an object of the store that is in doubt.
     pub(crate) fn doubt(&mut self, doubted: Doubted) {
-        self.doubtful += 1;
-        if self.doubted.len() < NAMED_MAX {
-            self.doubted.push(doubted);
-        }
+        list(doubted, &mut self.doubted, &mut self.doubtful);
     }
 }
 

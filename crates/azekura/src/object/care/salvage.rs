@@ -16,7 +16,7 @@ use crate::format::frame::FrameKind;
 use crate::io::aligned::AlignedBuf;
 use crate::kernel::salvage::SegmentScan;
 use crate::log::layout::Link;
-use crate::log::recover::Trust;
+use crate::log::recover::Prior;
 use crate::log::{Log, LogPosition, Segment, Use};
 use crate::object::Core;
 use crate::object::checkpoint::superblock::Super;
@@ -196,7 +196,7 @@ impl Facts {
             segment.sequence > start.sequence() && segment.sequence >> 32 == u64::from(last.epoch)
         };
         history.extend(found.iter().filter(is_new));
-        let trust = last.trust(log);
+        let prior = last.prior(log);
         // A segment that overlaps another is older, and was overwritten.
         history.retain(|segment| log.segments().adopt(*segment, Use::Log).is_ok());
         history.sort_unstable_by_key(|segment| segment.sequence);
@@ -211,14 +211,14 @@ impl Facts {
                     facts.broken = Some(offset);
                 }
             }
-            facts.read_segment(log, segment, trust, begins, unreadable);
+            facts.read_segment(log, segment, prior, begins, unreadable);
             if is_headless && segment.sequence < start.sequence() {
                 facts.kept_gap = Some(log.geometry().offset_of(segment.index));
                 facts.kept_certain.clear();
             }
         }
         // A closed journal has no record after the checkpoint that could be lost.
-        let is_over = trust.closed && begins >= trust.durable;
+        let is_over = prior.closed && begins >= prior.durable;
         if facts.broken.is_some() && !is_over {
             facts.gap = facts.broken;
             facts.certain.clear();
@@ -266,7 +266,7 @@ impl Facts {
         &mut self,
         log: &Log,
         segment: Segment,
-        trust: Trust,
+        prior: Prior,
         begins: LogPosition,
         unreadable: &[Range<u64>],
     ) {
@@ -281,7 +281,7 @@ impl Facts {
                 continue;
             }
             let origin = Origin {
-                is_durable: trust.trusted || position < trust.durable,
+                is_durable: prior.coherent || position < prior.durable,
                 is_before: position < begins,
             };
             match frame.map(|frame| Record::decode(address, &frame)) {
@@ -293,14 +293,14 @@ impl Facts {
                 }
                 Some(None) => {}
                 // A closed journal ends there, whatever follows.
-                None if trust.closed && position >= trust.durable => continue,
+                None if prior.closed && position >= prior.durable => continue,
                 None => {
                     let is_blank =
                         log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());
-                    let was_durable = position < trust.durable && !origin.is_before;
+                    let was_durable = position < prior.durable && !origin.is_before;
                     // Blank space ends the journal only where it may end, after a whole record: otherwise another page may
                     // have been written over its end and over later records.
-                    let is_open = trust.trusted && !trust.closed;
+                    let is_open = prior.coherent && !prior.closed;
                     let is_after_damage = run.end == address.offset();
                     let is_lost = is_blank
                         && is_open
@@ -323,7 +323,7 @@ impl Facts {
             }
             run.end = offset + 8;
             // After loss of power, bytes that were not synced may be anything: that is the end.
-            let was_synced = trust.trusted || position < trust.durable;
+            let was_synced = prior.coherent || position < prior.durable;
             if was_synced && !origin.is_before {
                 self.gap = Some(run.start);
                 self.certain.clear();

@@ -104,27 +104,27 @@ impl Store {
         let log = open_log(front, geometry, last.journal_size)?;
         root.needed.adopt(&log)?;
         let target = data_of(journal, data, options);
-        let trust = recover::trust(last, &log)?;
+        let prior = recover::prior(last, &log)?;
         let at = found_super.clone();
         let (core, unclaimed) = build(log, target, counts, options, at, Some(root))?;
         let mut replay = Replay::new(root, last.open);
         replay.at_least(last.sequence);
-        let found = core.log.recover(last.start, trust, &mut |address, frame| {
+        let found = core.log.recover(last.start, prior, &mut |address, frame| {
             let record = Record::decode(address, &frame).ok_or_else(|| {
                 Error::new(Kind::Corrupted, "unknown record type in the journal")
                     .at(core.data.path())
                     .offset(address.offset())
             })?;
             let at = core.log.position(address);
-            let is_synced = at.is_some_and(|at| at < trust.durable);
+            let is_synced = at.is_some_and(|at| at < prior.durable);
             let is_doubted = at
                 .zip(last.doubt)
                 .is_some_and(|(at, (from, to))| from <= at && at < to);
-            let doubted = is_doubted || !trust.trusted && !is_synced;
+            let doubted = is_doubted || !prior.coherent && !is_synced;
             core.replay(&mut replay, record, doubted)
         });
         let found = found.and_then(|found| {
-            let end = found.end_after(trust, core.log.storage().as_ref())?;
+            let end = found.end_after(prior, core.log.storage().as_ref())?;
             Ok((found, end))
         });
         let (found, end) = found.map_err(|error| to_repair(error, journal.as_ref()))?;
@@ -140,12 +140,12 @@ impl Store {
             core.keep_for_checkpoint(0);
             core.log.segments().finish_adoption()
         };
-        let mut next = recover::resume(found_super, &core.log, (trust, &found), keep)?;
+        let mut next = recover::resume(found_super, &core.log, (prior, &found), keep)?;
         // Recovery did not need the lost places.
         next.lost.clear();
         // Records that do not match the data stay unverified, even after the whole journal was synced.
         if replay.is_untrue() {
-            let from = last.doubt.map_or(trust.durable, |(from, _)| from);
+            let from = last.doubt.map_or(prior.durable, |(from, _)| from);
             next.doubt = Some((from, end));
         }
         core.put_super(next)?;

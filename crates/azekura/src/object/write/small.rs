@@ -275,7 +275,7 @@ impl Core {
             .take((u64::from(packed.span.units) * UNIT) as usize)?;
         if let Err(error) = self.data.read_at(self.offset_of(packed.span), &mut buf) {
             // Emptying it is optional.
-            tracing::warn!(%error, "a pack cannot be read");
+            tracing::warn!(%error, "a packed extent cannot be read");
             self.buffers.give(buf);
             return Ok(());
         }
@@ -334,7 +334,10 @@ impl Core {
                 syncs += 1;
                 parts.push(part);
             } else {
-                return Err(self.full("a pack of small objects", u64::from(units_of(part))));
+                return Err(self.full(
+                    "a packed extent of small objects",
+                    u64::from(units_of(part)),
+                ));
             }
         }
         Ok(())

@@ -180,7 +180,7 @@ impl CacheDb {
                     waits -= 1;
                     std::thread::yield_now();
                 } else if naps > 0 {
-                    // Each that went on without room would take as much again.
+                    // Each that continued without room would take as much again.
                     naps -= 1;
                     drop(one);
                     std::thread::sleep(NAP);

@@ -10,7 +10,7 @@ use crate::index::hash::KNOWN_BITS;
 const WAYS: usize = 8;
 /// The sets are so many times as many as would do if all were full.
 const LOOSE: usize = 2;
-/// With so many sets, a set and 32 bits tell hashes apart.
+/// With so many sets, a set and 32 bits distinguish hashes.
 const SETS_MIN: usize = 1 << (KNOWN_BITS - 32);
 
 /// See the module's text.

@@ -1,4 +1,4 @@
-//! A cache: a hash in memory that stays within its bounds by dropping what is least likely to be asked for again.
+//! A cache: a hash in memory that stays within its bounds by dropping what is least likely to be read again.
 //!
 //! Promises:
 //! 1. When a call returns, there are no more records and no more bytes than it may hold, both exactly, whatever came: new

@@ -13,9 +13,9 @@
 //! | main | not seen, grade 0 | dropped |
 //! | any | no such record, or expired | forgotten |
 //!
-//! The small queue is looked at while it is longer than a tenth of both. Grades tell often asked from twice asked, at
-//! no cost to readers. Memory of what was dropped: 32 bits a hash, in sets of 8 that are queues, as many as there are
-//! records. It does not know records, time or bounds.
+//! The small queue is looked at while it is longer than a tenth of both. Grades distinguish what is read often from what is
+//! read twice, at no cost to readers. Memory of what was dropped: 32 bits a hash, in sets of 8 that are queues, as many as
+//! there are records. It does not know records, time or bounds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -44,7 +44,7 @@ impl Core {
     fn compact_in_rounds(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut shortest = u64::MAX;
         for round in 0..ROUNDS {
-            if !self.pack(round, &mut Patience::default(), progress)? && round > 0 {
+            if !self.clean_all(round, &mut Patience::default(), progress)? && round > 0 {
                 break;
             }
             // What readers hold at the end cannot be cut.
@@ -74,7 +74,7 @@ impl Core {
                 break;
             }
             let is_moved = match self.move_out_of_the_way(units) {
-                Ok(false) => self.pack(round, patience, &mut |_, _| ()),
+                Ok(false) => self.clean_all(round, patience, &mut |_, _| ()),
                 other => other,
             };
             match is_moved {
@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// One round: whether there was something to clean.
-    fn pack(
+    fn clean_all(
         &self,
         round: usize,
         patience: &mut Patience,

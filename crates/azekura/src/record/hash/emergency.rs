@@ -99,7 +99,7 @@ impl Core {
             }
             return Ok(self.can_grow(wanted.units));
         }
-        // An update that finds room, and was not refused, does not wait for a copy or a check, which keep cleaning from going on.
+        // An update that finds room, and was not refused, does not wait for a copy or a check, which hold up cleaning.
         let cleaning = if len.is_none() && self.has_room(wanted) {
             self.cleaning.try_lock()
         } else {

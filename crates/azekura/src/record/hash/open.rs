@@ -161,10 +161,10 @@ impl HashDb {
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
         root.needed.adopt(&log)?;
-        let trust = recover::trust(last, &log)?;
+        let prior = recover::prior(last, &log)?;
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         replay.mark.clone_from(&root.mark);
-        let found = replay.run(&log, last, trust)?;
+        let found = replay.run(&log, last, prior)?;
         if replay.is_in_doubt() {
             return Self::open_in_doubt(log, options, found_super, root, (replay, &found));
         }
@@ -182,7 +182,7 @@ impl HashDb {
             }
             Ok(())
         };
-        let next = recover::resume(&found_super, &log, (trust, &found), keep)?;
+        let next = recover::resume(&found_super, &log, (prior, &found), keep)?;
         let count = last.count.saturating_add_signed(replay.count);
         let (changed, mark) = (replay.changed(), std::mem::take(&mut replay.mark));
         let cold = replay.into_source(Arc::clone(&log), geometry.salt, root.images.clone());
@@ -210,10 +210,10 @@ impl HashDb {
         let rest = Rest::read(storage.as_ref(), last);
         let log = open_log(storage, last.geometry, options)?;
         log.segments().begin_adoption(segments as u32);
-        let trust = recover::trust(last, &log)?;
+        let prior = recover::prior(last, &log)?;
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         rest.replay(&log, last, segments, &mut replay)?;
-        let found = replay.run(&log, last, trust)?;
+        let found = replay.run(&log, last, prior)?;
         Self::open_in_doubt(log, options, found_super, rest.root, (replay, &found))
     }
 

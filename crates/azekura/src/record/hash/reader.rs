@@ -48,7 +48,7 @@ use crate::kernel::SuperblockPair;
 use crate::kernel::superblock::damaged_slots;
 use crate::log::layout::LINK_OFFSET;
 use crate::log::manifest::segments_of;
-use crate::log::recover::Trust;
+use crate::log::recover::Prior;
 use crate::log::{Address, End, Log};
 use crate::record::scan;
 
@@ -87,7 +87,7 @@ struct View {
     /// the end stands in is not reused. Written under `end`.
     seen: AtomicU64,
     /// As the file was found.
-    trust: Trust,
+    prior: Prior,
     known: Arc<Known>,
 }
 
@@ -96,16 +96,16 @@ struct View {
 struct Taken {
     end: End,
     /// Of what follows.
-    trust: Trust,
+    prior: Prior,
 }
 
 /// How far what comes past the end of a log may be believed, which only a writer writes. After a close it is none: the writer
 /// that appends there has written a superblock before, which is read first.
-fn after(trust: Trust) -> Trust {
-    Trust {
+fn after(prior: Prior) -> Prior {
+    Prior {
         live: true,
         shared: true,
-        ..trust
+        ..prior
     }
 }
 
@@ -168,7 +168,7 @@ impl HashReader {
             ("closed_cleanly", (!view.last.open).to_string()),
             ("has_writer", self.storage.has_writer().to_string()),
             ("position", view.taken.lock().end.position().to_string()),
-            ("durable", view.trust.durable.to_string()),
+            ("durable", view.prior.durable.to_string()),
             ("replay_from", view.last.start.position().to_string()),
             ("damaged_places", self.damage().len().to_string()),
         ]
@@ -253,7 +253,7 @@ impl View {
 
     fn open(storage: &Arc<dyn Storage>, sequence: u64, last: Super) -> Result<Self> {
         let geometry = last.geometry;
-        let (root, log, trust, replay, found) = loop {
+        let (root, log, prior, replay, found) = loop {
             let size = storage.size()?;
             let segments = segments_of(storage.as_ref(), geometry, size)?;
             let rest = match read_root_within(storage.as_ref(), &last, segments) {
@@ -283,14 +283,14 @@ impl View {
                 }
             };
             // A writer may come at any moment, and write where this reads.
-            let trust = Trust {
+            let prior = Prior {
                 shared: true,
-                ..last.trust(&log)
+                ..last.prior(&log)
             };
-            let found = replay.run(&log, &last, trust)?;
+            let found = replay.run(&log, &last, prior)?;
             // If one came meanwhile, what was taken for a hole may be a frame that it is about to publish.
-            if trust.live || !storage.has_writer() {
-                break (root, log, trust, replay, found);
+            if prior.live || !storage.has_writer() {
+                break (root, log, prior, replay, found);
             }
         };
         let count = last.count.cast_signed() + replay.count;
@@ -306,18 +306,18 @@ impl View {
             count: AtomicI64::new(count),
             taken: Mutex::new(Taken {
                 end,
-                trust: after(trust),
+                prior: after(prior),
             }),
             watch: AtomicU64::new(0),
             damaged_end: 0,
             seen: AtomicU64::new(sequence),
-            trust,
+            prior,
             last,
             log,
         };
         view.watch_for(end);
         // What a writer publishes there is never taken for damage: it refuses such a file, or continues elsewhere.
-        if (view.known.is_in_doubt() || trust.closed) && !trust.live {
+        if (view.known.is_in_doubt() || prior.closed) && !prior.live {
             view.damaged_end = view.watched();
         }
         Ok(view)
@@ -385,7 +385,7 @@ impl View {
                 Some(SuperblockPair::<Super>::read(storage.as_ref())?)
             };
             if let Some(newer) = &newer {
-                taken.trust = after(newer.payload.trust(&self.log));
+                taken.prior = after(newer.payload.prior(&self.log));
             }
             self.walk(&mut taken)?;
             if let Some(SuperblockPair { sequence, payload }) = newer {
@@ -411,7 +411,7 @@ impl View {
     fn walk(&self, taken: &mut Taken) -> Result<()> {
         let found = self
             .log
-            .recover(taken.end, taken.trust, &mut |address, frame| {
+            .recover(taken.end, taken.prior, &mut |address, frame| {
                 self.apply(address, &frame)
             })?;
         taken.end = found.end;
@@ -625,7 +625,7 @@ impl Persistent for HashReader {
                 root: view.root.pieces.clone(),
                 images: view.root.images.clone(),
                 end: &|| view.taken.lock().end,
-                durable: view.trust.durable,
+                durable: view.prior.durable,
                 known: &view.known,
                 count: &|| view.count(),
                 is_shared: true,

@@ -45,7 +45,7 @@ use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
 use crate::index::{Source, entry, place_of};
 use crate::log::damaged::{Lost, Standing, Stood};
-use crate::log::recover::{Recovered, Trust};
+use crate::log::recover::{Prior, Recovered};
 use crate::log::{Address, Log, LogPosition};
 
 /// What the log recorded about a partition after the checkpoint, in order.
@@ -266,11 +266,11 @@ impl Replay {
     }
 
     /// Reads the log after the checkpoint to its end. What does not verify is passed by.
-    pub(super) fn run(&mut self, log: &Log, last: &Super, trust: Trust) -> Result<Recovered> {
+    pub(super) fn run(&mut self, log: &Log, last: &Super, prior: Prior) -> Result<Recovered> {
         let replay = RefCell::new(&mut *self);
         let found = log.recover_past(
             last.start,
-            trust,
+            prior,
             &mut |address, frame| {
                 layout::check_kind(log, address, frame.header.kind)?;
                 let sequence = log.position(address).map_or(1, |at| at.sequence);
@@ -281,7 +281,7 @@ impl Replay {
             },
             &mut |lost| replay.borrow_mut().lose(log, lost),
         )?;
-        let end = found.end_after(trust, log.storage().as_ref());
+        let end = found.end_after(prior, log.storage().as_ref());
         if !self.is_in_doubt() {
             end?;
         }
@@ -416,7 +416,7 @@ impl Replay {
             .collect()
     }
 
-    /// The partitions, to be brought in when they are needed.
+    /// The partitions, to be loaded when they are needed.
     pub(super) fn into_source(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Unloaded {
         let known = Known {
             unsure_before: self.unsure_before,

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use super::layout::Super;
 use crate::error::{Error, quote};
+use crate::kernel::report::list;
 use crate::log::LogPosition;
 
-/// Lines and records that a report names; it counts all.
-const NAMED_MAX: usize = 1000;
 /// Bytes of keys that a report holds.
 const NAMED_BYTES_MAX: usize = 1 << 20;
+
 /// What a repair brought over, and what it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
@@ -119,10 +119,7 @@ impl RepairReport {
 
     /// Notes one loss.
     pub(super) fn lose(&mut self, what: String) {
-        self.losses += 1;
-        if self.lost.len() < NAMED_MAX {
-            self.lost.push(what);
-        }
+        list(what, &mut self.lost, &mut self.losses);
     }
 
     /// Notes what is damaged; the remedy is what this repair does.
@@ -132,14 +129,18 @@ impl RepairReport {
 
     /// Notes that a record that was brought over is in doubt.
     pub(super) fn doubt(&mut self, key: Vec<u8>, offset: u64, reason: Doubt) {
-        self.doubtful += 1;
-        if self.doubted.len() < NAMED_MAX && self.named_bytes + key.len() <= NAMED_BYTES_MAX {
-            self.named_bytes += key.len();
-            self.doubted.push(Doubted {
-                key,
-                offset,
-                reason,
-            });
+        let bytes = self.named_bytes + key.len();
+        if bytes > NAMED_BYTES_MAX {
+            self.doubtful += 1;
+            return;
+        }
+        let doubted = Doubted {
+            key,
+            offset,
+            reason,
+        };
+        if list(doubted, &mut self.doubted, &mut self.doubtful) {
+            self.named_bytes = bytes;
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::io::{Access, Directory as _, Storage};
 use crate::kernel::SuperblockPair;
 use crate::log::Address;
 use crate::log::layout::FIRST_FRAME;
-use crate::log::recover::Trust;
+use crate::log::recover::Prior;
 use crate::testkit::Random;
 use crate::verbs::Verbs as _;
 
@@ -91,9 +91,9 @@ fn assert_sound(db: &HashDb) {
 }
 
 /// For `Log::recover` of a log that its writer has open; `shared`: by another process.
-fn with_live_writer(shared: bool) -> Trust {
-    Trust {
-        trusted: true,
+fn with_live_writer(shared: bool) -> Prior {
+    Prior {
+        coherent: true,
         durable: LogPosition::default(),
         closed: false,
         live: true,

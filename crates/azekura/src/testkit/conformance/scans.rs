@@ -59,7 +59,7 @@ fn scan_some(
     let (shown, next) = scanned(engine, from, most);
     let next = next?;
     ensure(shown.len() <= most, || {
-        "a scan went on after the visitor broke".into()
+        "a scan continued after the visitor broke".into()
     })?;
     ensure(
         next.is_some() || shown.len() < most || most == 0 || from_end(engine, &shown)?,

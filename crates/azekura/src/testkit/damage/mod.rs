@@ -9,7 +9,7 @@
 //! splice of two generations, a cut end) the caller may allow an older value: one the key once had,
 //! or its absence.
 //!
-//! It knows bytes and answers, and no format: checksums are not mended after the damage.
+//! It knows bytes and answers, and no format: checksums are not corrected after the damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -88,7 +88,7 @@ impl Dirty {
         }
     }
 
-    /// Up to `count` places of extents from `head` inward, going on at the outer edge.
+    /// Up to `count` places of extents from `head` inward, then from the outer edge.
     pub(super) fn ahead(&self, head: u64, count: usize) -> impl Iterator<Item = u64> + '_ {
         let inward = self.extents.range(head..);
         let again = self.extents.range(..head);

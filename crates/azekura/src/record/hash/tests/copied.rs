@@ -25,9 +25,9 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
     })
     .unwrap();
     let bytes = memory.to_vec();
-    let trust = with_live_writer(true);
+    let prior = with_live_writer(true);
     let mut shown = Vec::new();
-    let found = db.log().recover(start, trust, &mut |address, frame| {
+    let found = db.log().recover(start, prior, &mut |address, frame| {
         // What another process would store there, and then what stood there: the walk continues.
         let (at, len) = (address.offset(), frame.len());
         memory.write_at(at, &vec![0xee; len]).unwrap();

@@ -118,7 +118,7 @@ impl Frames {
         unsafe { &*self.memory.at(u64::from(number) * FRAME).cast::<Frame>() }
     }
 
-    /// Has the first `lines` lines of a frame brought near.
+    /// Prefetches the first `lines` lines of a frame.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, lines: usize) {
         let start = std::ptr::from_ref(self.at(number)).cast::<u8>();

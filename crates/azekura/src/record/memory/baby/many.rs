@@ -1,13 +1,13 @@
 //! Updating many records at once: all leaves locked, all values shown, then all edits.
 //!
-//! What is edited is prepared before anything is changed: copies of long values, and new lists of clusters, one for
+//! What is edited is prepared before anysparseg is changed: copies of long values, and new lists of clusters, one for
 //! each stem however many of its members are edited. So what remains to be done while readers wait is a change of an
 //! entry each, and what fails, fails before. Leaves are locked by rising keys.
 
 use super::budget::Pay;
 use super::cluster::{Cluster, STEM};
 use super::frame::FRAME;
-use super::tree::{Held, is_thin};
+use super::tree::{Held, is_sparse};
 use super::update::set;
 use super::{BabyDb, Buffer};
 use crate::engine::{DecideMany, Edit};
@@ -32,7 +32,7 @@ struct Change<'v> {
 /// What is to be done when the leaves are unlocked.
 struct After<'v> {
     retired: Vec<Option<Found>>,
-    thin: Vec<&'v [u8]>,
+    sparse: Vec<&'v [u8]>,
 }
 
 /// What becomes of all.
@@ -61,7 +61,7 @@ impl BabyDb {
         let mut values: Vec<Option<Vec<u8>>> = room::collect(records.iter().map(|_| None))?;
         let mut after = After {
             retired: room::vec(records.len())?,
-            thin: room::vec(records.len())?,
+            sparse: room::vec(records.len())?,
         };
         for at in &sorted {
             let key = records[*at];
@@ -100,9 +100,9 @@ impl BabyDb {
         for word in plan.gone {
             self.retire(Some(Found::Outside(word)));
         }
-        for key in after.thin {
+        for key in after.sparse {
             let held = self.tree.lock_leaf(key);
-            if is_thin(self.tree.node(held.frame)) {
+            if is_sparse(self.tree.node(held.frame)) {
                 self.tree.join(held);
             }
         }
@@ -184,7 +184,7 @@ impl BabyDb {
     }
 
     /// Has room set aside for the nodes that the changes are likely to divide off, and returns how many. A leaf may be
-    /// divided at unequal places, so they may be more; then the limit is passed by as much, but nothing is left half done.
+    /// divided at unequal places, so they may be more; then the limit is passed by as much, but nosparseg is left half done.
     fn reserve(&self, held: &[Held<'_>], changes: &[Change<'_>]) -> Result<u64> {
         let mut puts = 0;
         let mut likely = 0;
@@ -208,7 +208,7 @@ impl BabyDb {
         Ok(likely)
     }
 
-    /// Prepares a new list for edits of members, if there is anything to be done.
+    /// Prepares a new list for edits of members, if there is anysparseg to be done.
     fn plan_cluster<'v>(
         &self,
         cluster: Cluster<'_>,
@@ -299,8 +299,8 @@ impl BabyDb {
                 }
             } else {
                 node.remove(place);
-                if is_thin(node) {
-                    after.thin.push(change.key);
+                if is_sparse(node) {
+                    after.sparse.push(change.key);
                 }
             }
             self.count.add(pin, change.count);

@@ -6,7 +6,7 @@
 //!    only while a node is being changed. The misses of a batch overlap.
 //! 2. An update locks its leaf; a division also the parents that change with it; never the tree.
 //! 3. A record of 8 and 8 bytes takes 16 to 20 bytes in its leaf. Ascending keys leave full leaves, random ones two thirds
-//!    full. Thin neighbours are joined; frames and long values given back are used again, or go back to the system: in addition to
+//!    full. Sparse neighbours are joined; frames and long values given back are used again, or go back to the system: in addition to
 //!    the frames in use as many may be kept, or four mebibytes, and as many again may wait for the last who looks at them.
 //! 4. `update_many` is isolated, and a reader who saw one of its edits sees the others. Nothing survives the process.
 //! 5. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark; leaves are copied before

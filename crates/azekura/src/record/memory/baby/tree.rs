@@ -301,7 +301,7 @@ impl Tree {
         Ok(Above::Top(root, top))
     }
 
-    /// Joins a node that has become thin with a neighbour, if that is near and free; and so on upward.
+    /// Joins a node that has become sparse with a neighbour, if that is near and free; and so on upward.
     #[cold]
     pub(super) fn join(&self, held: Held<'_>) {
         let node = self.node(held.frame);
@@ -337,7 +337,7 @@ impl Tree {
             if let Some(parent) = self.lower_root(parent) {
                 self.join(parent);
             }
-        } else if is_thin(above) {
+        } else if is_sparse(above) {
             self.join(parent);
         }
     }
@@ -442,7 +442,7 @@ enum Above<'t> {
 
 /// Whether a node is so empty that it should join a neighbour; now and then only, as that may be full.
 #[inline(always)]
-pub(super) fn is_thin(node: Node<'_>) -> bool {
+pub(super) fn is_sparse(node: Node<'_>) -> bool {
     let count = node.count();
     (count < 16 || count.is_multiple_of(8)) && node.used() * 3 < node.room()
 }

@@ -9,7 +9,7 @@
 
 use super::budget::Pay;
 use super::cluster::words_of;
-use super::tree::{Held, is_thin};
+use super::tree::{Held, is_sparse};
 use super::{BabyDb, Buffer};
 use crate::engine::Edit;
 use crate::epoch::Pin;
@@ -165,7 +165,7 @@ impl BabyDb {
         let before = node.value(at);
         held.lock.change();
         node.remove(at);
-        if is_thin(node) {
+        if is_sparse(node) {
             self.tree.join(held);
         } else {
             drop(held);
