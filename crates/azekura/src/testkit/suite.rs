@@ -1,40 +1,45 @@
 //! How much a test suite tries, and the check that it tried enough.
 //!
 //! A suite names the number of states, cases or rounds of its full run. `make test` runs a tenth of it, so that a
-//! developer waits minutes; `SUITES=full` runs all of it. Suites whose states take long run a third of it in `make test`, so
-//! that the full run ends in time; suites of few rounds run more. A suite that tried fewer states than it must fails: a suite
-//! that silently tries less proves less.
+//! developer waits minutes; `SUITES=half` runs half of it, as the check of a change does, and `SUITES=full` all of it. Suites
+//! whose states take long run a third of it in `make test`, so that the full run ends in time; suites of few rounds run more.
+//! A suite that tried fewer states than it must fails: a suite that silently tries less proves less.
 
 use std::fmt::Debug;
 use std::io::Write;
 
 use super::concurrent::tried;
 
-/// Whether `SUITES=full` asks for the full run.
+/// The most parts of a full run of which this run tries one, by `SUITES`.
 ///
-/// Panics if the variable holds anything else: a misspelt word would quietly run a tenth.
-pub fn is_full() -> bool {
-    match std::env::var("SUITES") {
-        Ok(word) if word == "full" => true,
-        Ok(word) if !word.is_empty() && word != "tenth" => {
-            panic!("SUITES is {word:?}, expected \"full\" or \"tenth\"")
-        }
-        _ => false,
+/// Panics if the variable holds an unknown word: a misspelt one would quietly run a tenth.
+fn parts_max() -> u64 {
+    let word = std::env::var("SUITES").unwrap_or_default();
+    match word.as_str() {
+        "full" => 1,
+        "half" => 2,
+        "tenth" | "" => 10,
+        _ => panic!("SUITES is {word:?}, expected \"full\", \"half\" or \"tenth\""),
     }
 }
 
-/// The part of `full` that this run tries: all of it, or a tenth, at least 1.
+/// Whether `SUITES=full` asks for the full run.
+pub fn is_full() -> bool {
+    parts_max() == 1
+}
+
+/// The part of `full` that this run tries: all of it, half of it, or a tenth, at least 1.
 pub fn share(full: u64) -> u64 {
-    part_of(full, 10, is_full())
+    part_of(full, 10, parts_max())
 }
 
-/// The part of `full` that this run tries: all of it, or a third, at least 1. For suites whose states take long.
+/// The part of `full` that this run tries: all of it, half of it, or a third, at least 1. For suites whose states take long.
 pub fn third(full: u64) -> u64 {
-    part_of(full, 3, is_full())
+    part_of(full, 3, parts_max())
 }
 
-fn part_of(full: u64, parts: u64, is_full: bool) -> u64 {
-    if is_full { full } else { (full / parts).max(1) }
+fn part_of(full: u64, parts: u64, parts_max: u64) -> u64 {
+    (full / parts.min(parts_max)).max(1)
 }
 
 /// Prints `tried: {count} {what}` and panics unless `count` reaches the share of `full_least` that this run must try.
@@ -96,10 +101,12 @@ mod tests {
 
     #[test]
     fn a_share_is_all_or_a_part_and_never_nothing() {
-        assert_eq!(part_of(70, 10, true), 70);
-        assert_eq!(part_of(70, 10, false), 7);
-        assert_eq!(part_of(70, 3, false), 23);
-        assert_eq!(part_of(3, 10, false), 1);
+        let of = |parts_max| {
+            [(70, 10), (70, 3), (3, 10)].map(|(full, parts)| part_of(full, parts, parts_max))
+        };
+        assert_eq!(of(1), [70, 70, 3]);
+        assert_eq!(of(2), [35, 35, 1]);
+        assert_eq!(of(10), [7, 23, 1]);
     }
 
     #[test]
