@@ -247,6 +247,7 @@ impl<'a> Run<'a> {
     }
 
     /// Calls `probe` with each slot whose entry has this tag until it returns `Some`.
+    #[inline(always)]
     pub(super) fn search<T>(
         &self,
         tag: u64,
