@@ -16,7 +16,7 @@
 //!   outputs (files that may be written)             threads (which may be refused)
 //! ```
 //!
-//! It knows no rival, and nothing of how an engine works.
+//! It links no rival's library (servers of others are measured over their protocols), and knows nothing of how an engine works.
 
 pub mod cache;
 pub mod child;

@@ -135,7 +135,8 @@ pub trait Reader: Send + Sync {
     }
 
     /// A hint that these keys will be asked for or changed soon, each by a call of its own, whose memory accesses then do not
-    /// wait: records are prefetched, where the engine can. No more than some 32 stay there. It changes nothing.
+    /// wait: records are prefetched, where the engine can. No more than some 32 stay in the processor's cache. It changes
+    /// nothing.
     fn prefetch_keys(&self, _keys: &[&[u8]]) {}
 
     /// Lends records in the engine's order, from `from` (`None`: from the first) until `visit`

@@ -1,4 +1,4 @@
-//! azekura: a storage system made of interlocked logs.
+//! azekura: a storage system of log-structured stores.
 //!
 //! Two shapes of data, one direction of dependencies:
 //!

@@ -620,7 +620,11 @@ fn every_page_of_a_store_may_be_unreadable_and_repair_works() {
             disk.kill_state(disk.events())
         };
         let pages = (2 << 20) / 4096;
-        let step = if share(10) == 10 { 1 } else { 7 };
+        let step = match share(10) {
+            10 => 1,
+            5 => 2,
+            _ => 7,
+        };
         for page in (0..pages).step_by(step) {
             tally += 1;
             let disk = rest.kill_state(rest.events());

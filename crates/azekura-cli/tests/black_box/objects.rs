@@ -420,7 +420,7 @@ fn journal_and_values_may_be_apart_and_belong_together() {
         ),
         (
             &["get", "a", "1"],
-            "mismatch: the store has another number of devices at a ",
+            "mismatch: the store has a different number of devices at a ",
         ),
         (
             &["get", "a.data", "1"],

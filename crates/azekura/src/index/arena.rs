@@ -1,9 +1,10 @@
 //! The allocator of chunks: one reservation of address space, allocated as runs of buckets (lines of 64 bytes).
 //!
 //! A run that is freed is joined with its free neighbours. An allocation takes a run from the free list of the shortest
-//! length that fits; long runs share one list, and the first that fits is taken. The skewed hash keeps chunks of all
-//! sizes in use at all times, so little memory stays free. After the first two mebibytes the memory is in huge pages: a
-//! cache miss in a large index costs a third less with them. It does not know what buckets hold.
+//! length that fits; long runs share one list, and the first that fits is taken. A chunk that another one replaced is retired
+//! here, and its run is free when its grace period has elapsed. The skewed hash keeps chunks of all sizes in use at all times,
+//! so little memory stays free. After the first two mebibytes the memory is in huge pages: a cache miss in a large index costs
+//! a third less with them. It does not know what buckets hold.
 //!
 //! A free run describes itself in its own lines, so that freeing and allocating take a constant number of steps
 //! (boundary tags: Knuth, The Art of Computer Programming, 2.5):

@@ -227,7 +227,8 @@ pub trait Directory: Send + Sync + Debug {
 }
 
 /// Makes a storage that has its name when `make` has filled it: whenever the process dies, there is none of that name, or a whole
-/// one. `Invalid` if the name exists. Costs one sync of the directory besides.
+/// one. `make` syncs what it writes. `Invalid` if the name exists. A name that may not be durable, since the sync of the directory
+/// failed, is removed. Costs that sync besides.
 pub fn create_whole<T>(
     directory: &dyn Directory,
     name: &Path,

@@ -13,7 +13,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `superblock` | reads, chooses and writes the slots; reports damaged ones |
+//! | `superblock` | reads and writes the slots, in order; reports damaged ones (which one counts: `format::superblock`) |
 //! | `checkpoint` | makes a root the one that the superblock names |
 //! | `recover` | begins and ends the recovery of a log |
 //! | `handle` | ends a store with its background worker, by a close or a drop |

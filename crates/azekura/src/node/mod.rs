@@ -367,7 +367,7 @@ impl<'m> Node<'m> {
         self.memory.bits(slot.offset() + self.tail_len(slot), 4) as u32
     }
 
-    /// Prefetches the lines that reading the item of an entry will want; returns a word of it, to be thrown away.
+    /// The first word of the item of an entry: to load it prefetches the item.
     #[inline(always)]
     pub fn item_word(self, at: usize) -> Option<&'m AtomicU64> {
         self.memory.0.get(self.slot(at).offset() / 8)

@@ -32,7 +32,7 @@ impl Keyed for (&[u8], &[u8]) {
     }
 }
 
-/// Brings buckets and (by `prefetch`) records of these keys near.
+/// Prefetches the buckets and (by `prefetch`) the records of these keys.
 #[inline(always)]
 pub(super) fn prefetch_keys(
     index: &Index,

@@ -10,7 +10,7 @@ use std::io::Write;
 
 use super::concurrent::tried;
 
-/// The most parts of a full run of which this run tries one, by `SUITES`.
+/// This run tries one of at most so many parts of a full run, by `SUITES`.
 ///
 /// Panics if the variable holds an unknown word: a misspelt one would quietly run a tenth.
 fn parts_max() -> u64 {

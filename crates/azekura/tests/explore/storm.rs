@@ -470,7 +470,7 @@ fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
 /// while the device works for another is not part of that.
 #[test]
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
-    let ran = storms(75, 10, |random| {
+    let ran = storms(76, 10, |random| {
         let mut engine = Hash::draw_roomy(random);
         engine.0.opening.durability = Durability::Power;
         engine.0.segment_size = *random.choose(&[4096, 4096, 64 << 10]);

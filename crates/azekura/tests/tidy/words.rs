@@ -27,8 +27,8 @@ const RETIRED: &[(&str, &str, usize)] = &[
     ("buried", "marked dead", 0),
     ("bury", "mark_dead", 0),
     ("densen", "compact", 0),
-    ("glance", "probe", 0),
     ("figures are asked for", "address of metrics", 0),
+    ("glance", "probe", 0),
     ("go on", "continue, resume", 0),
     ("go_on", "resume", 0),
     ("goes on", "continues, resumes", 0),
@@ -73,7 +73,7 @@ const RETIRED: &[(&str, &str, usize)] = &[
     (
         "trusted",
         "coherent after a process crash; of TLS and paths it stays",
-        5,
+        4,
     ),
     ("untrue", "mismatched", 0),
     ("void", "abort", 1),

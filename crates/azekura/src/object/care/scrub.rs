@@ -59,7 +59,10 @@ impl Store {
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
         if bytes_per_second == Some(0) {
-            let error = Error::new(Kind::Invalid, "a scrub of no bytes a second never ends");
+            let error = Error::new(
+                Kind::Invalid,
+                "the rate of a scrub is 0 bytes a second, at which it never ends",
+            );
             let error = error.at(self.core.data.path());
             return Err(error.remedy("give it a rate, or none to read as fast as it goes"));
         }

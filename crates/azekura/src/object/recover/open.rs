@@ -237,12 +237,13 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
             } else {
                 "leave the other device out: no --data"
             };
-            return Err(
-                Error::new(Kind::Mismatch, "the store has another number of devices")
-                    .at(journal.path())
-                    .found(found, devices)
-                    .remedy(remedy),
-            );
+            return Err(Error::new(
+                Kind::Mismatch,
+                "the store has a different number of devices",
+            )
+            .at(journal.path())
+            .found(found, devices)
+            .remedy(remedy));
         }
     };
     let there = device.size()?;

@@ -38,10 +38,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::io::flight::{self, Means};
+use crate::io::flight;
+#[doc(inline)]
+pub use crate::io::flight::Means;
 use crate::object::Store;
 use crate::object::index::JOURNAL;
-use crate::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
+use crate::queue::{self, Ask, Next, Queue, Ticket};
+#[doc(inline)]
+pub use crate::queue::{
+    Counters, Deadline, Failure, Health, Histogram, Limits, Policy, Remedy, Signs,
+};
 pub use ask::{Asked, AskedChange, AskedRead};
 use ask::{Job, Verb};
 use crew::Crew;

@@ -121,7 +121,7 @@ impl<T> Reply<T> {
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         if let Some(answer) = self.0.take() {
-            let error = Error::new(Kind::Poisoned, "the request was given up")
+            let error = Error::new(Kind::Poisoned, "the request was abandoned")
                 .remedy("reopen the store, and look what is there");
             answer.give(Err(error));
         }

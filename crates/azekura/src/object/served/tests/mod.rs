@@ -19,8 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{Options, Pending, Served};
 use crate::engine::Durability;
-use crate::error::refusal;
-use crate::error::{Kind, Result};
+use crate::error::{Kind, Result, refusal};
 use crate::io::file::File;
 use crate::io::flight::Means;
 use crate::io::memory::Memory;

@@ -1,6 +1,6 @@
 //! Updating many records at once: all leaves locked, all values shown, then all edits.
 //!
-//! What is edited is prepared before anysparseg is changed: copies of long values, and new lists of clusters, one for
+//! What is edited is prepared before anything is changed: copies of long values, and new lists of clusters, one for
 //! each stem however many of its members are edited. So what remains to be done while readers wait is a change of an
 //! entry each, and what fails, fails before. Leaves are locked by rising keys.
 
@@ -184,7 +184,7 @@ impl BabyDb {
     }
 
     /// Has room set aside for the nodes that the changes are likely to divide off, and returns how many. A leaf may be
-    /// divided at unequal places, so they may be more; then the limit is passed by as much, but nosparseg is left half done.
+    /// divided at unequal places, so they may be more; then the limit is passed by as much, but nothing is left half done.
     fn reserve(&self, held: &[Held<'_>], changes: &[Change<'_>]) -> Result<u64> {
         let mut puts = 0;
         let mut likely = 0;
@@ -208,7 +208,7 @@ impl BabyDb {
         Ok(likely)
     }
 
-    /// Prepares a new list for edits of members, if there is anysparseg to be done.
+    /// Prepares a new list for edits of members, if there is anything to be done.
     fn plan_cluster<'v>(
         &self,
         cluster: Cluster<'_>,
