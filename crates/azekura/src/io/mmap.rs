@@ -455,7 +455,7 @@ impl Map {
 
     /// Drops a range's pages from the process: the file keeps them, and a later access
     /// reads them again. Does nothing to memory that is no file's.
-    pub fn forget(&self, offset: u64, len: u64) {
+    pub(crate) fn forget(&self, offset: u64, len: u64) {
         self.bound(offset, len);
         let first = offset.next_multiple_of(4096);
         let end = (offset + len) & !4095;
@@ -473,7 +473,7 @@ impl Map {
     }
 
     /// Gives the pages of a range of private memory back to the system; they are zero when they are touched again.
-    pub fn discard(&self, offset: u64, len: u64) {
+    pub(crate) fn discard(&self, offset: u64, len: u64) {
         self.bound(offset, len);
         assert!(!self.is_file, "a file's pages are forgotten, not discarded");
         // SAFETY: in bounds and private (asserted); whose content it was wants it no more, by the caller's word.

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `superblock` | reads and writes the slots, in order; reports damaged ones (which one counts: `format::superblock`) |
 //! | `checkpoint` | makes a root the one that the superblock names |
-//! | `recover` | begins and ends the recovery of a log |
+//! | `recover` | begins a log, and begins and ends the recovery of one |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
 //! | `salvage` | finds the segments and frames that are left of a damaged log |
 //! | `report` | bounds the lists of a repair's report |

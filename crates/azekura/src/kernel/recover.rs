@@ -1,4 +1,5 @@
-//! Opening a store again: what comes before and after the recovery of its log, whatever its records mean.
+//! Opening a store: the first log of a new one, and again, what comes before and after the recovery of its log, whatever its
+//! records mean.
 //!
 //! With F the superblock that was found and N the one that is written:
 //!
@@ -18,7 +19,15 @@
 use super::superblock::{Payload, SuperblockPair};
 use crate::error::Result;
 use crate::log::Log;
+use crate::log::manifest::{FIRST_SEQUENCE, Manifest};
 use crate::log::recover::{Prior, Recovered};
+
+/// Begins the log of a new store, whose storage has room for one segment; what its first superblock states of it.
+pub fn begin(log: &Log) -> Result<Manifest> {
+    log.segments().finish_adoption()?;
+    log.begin(FIRST_SEQUENCE)?;
+    Ok(Manifest::first(log))
+}
 
 /// How far the storage is to be believed. Where its cache is not, what it holds of the storage is dropped, so that the
 /// recovery sees what the device has.

@@ -13,7 +13,6 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::error::Result;
 use crate::format::frame::FrameKind;
-use crate::io::aligned::AlignedBuf;
 use crate::kernel::salvage::SegmentScan;
 use crate::log::layout::Link;
 use crate::log::recover::Prior;
@@ -24,10 +23,8 @@ use crate::object::id::ObjectId;
 use crate::object::index::{Entry, PACKED};
 use crate::object::journal::record::Record;
 use crate::object::place::extent::{self, Header, PIECE, UNIT};
+use crate::object::read::window::{WINDOW_UNITS, Window};
 use crate::object::recover::replay::entry_at;
-
-/// Units that the scan reads at once.
-const WINDOW_UNITS: u64 = 256;
 
 /// The latest record of an object in the journal.
 #[derive(Clone, Copy, Debug)]
@@ -413,56 +410,33 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
         visit: &mut dyn FnMut(Scanned),
     ) -> Result<()> {
-        let mut buf = AlignedBuf::zeroed((WINDOW_UNITS * UNIT) as usize, self.data.alignment())?;
-        let mut unit = 0;
+        let mut window = Window::new(self, WINDOW_UNITS)?;
+        let (mut unit, mut reported) = (0, 0);
         while unit < units {
-            progress(unit, units);
-            let count = WINDOW_UNITS.min(units - unit);
-            let bytes = &mut buf[..(count * UNIT) as usize];
-            let offset = self.data_offset + unit * UNIT;
-            if self.data.read_at(offset, bytes).is_ok() {
-                unit = self.scan_window(unit, bytes, units, visit);
-                continue;
+            if unit >= reported {
+                progress(unit, units);
+                reported = unit + WINDOW_UNITS;
             }
-            // Unit by unit: most units can be read.
-            let one = &mut buf[..UNIT as usize];
-            match self.data.read_at(offset, one) {
-                Ok(()) => unit = self.scan_window(unit, one, units, visit),
+            let bytes = match window.bytes(unit, 1, units) {
+                Ok(bytes) => bytes,
                 Err(error) => {
+                    let offset = self.data_offset + unit * UNIT;
                     visit(Scanned::Unreadable(offset, error.to_string()));
                     unit += 1;
+                    continue;
                 }
-            }
-        }
-        progress(units, units);
-        Ok(())
-    }
-
-    /// Returns the unit at which the scan continues.
-    fn scan_window(
-        &self,
-        first: u64,
-        bytes: &[u8],
-        units: u64,
-        visit: &mut dyn FnMut(Scanned),
-    ) -> u64 {
-        let end = first + bytes.len() as u64 / UNIT;
-        let mut unit = first;
-        while unit < end {
-            let at = ((unit - first) * UNIT) as usize;
-            let rest = bytes.get(at..).unwrap_or_default();
-            let header = Header::decode(rest, self.salt, unit * (UNIT / PIECE));
+            };
+            let header = Header::decode(bytes, self.salt, unit * (UNIT / PIECE));
             let is_extent = |header: &Header| {
                 header.flags & extent::PACKED == 0 && unit + header.units() <= units
             };
             let Some(header) = header.filter(is_extent) else {
-                self.scan_pack(unit, rest, units, visit);
+                self.scan_pack(unit, bytes, units, visit);
                 unit += 1;
                 continue;
             };
             let entry = entry_at(unit, header.len);
-            let whole = self.is_there(header.id, Some(header.sequence), entry);
-            if matches!(whole, Ok(true)) {
+            if matches!(window.holds(unit, &header, units), Ok(true)) {
                 visit(Scanned::Whole(header, entry));
                 unit += header.units();
             } else {
@@ -470,17 +444,14 @@ impl Core {
                 unit += 1;
             }
         }
-        unit
+        progress(units, units);
+        Ok(())
     }
 
     /// Visits small objects that begin in a unit.
     fn scan_pack(&self, unit: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Scanned)) {
         let first = unit * (UNIT / PIECE);
-        for (piece, head) in bytes
-            .chunks(PIECE as usize)
-            .enumerate()
-            .take((UNIT / PIECE) as usize)
-        {
+        for (piece, head) in bytes.chunks(PIECE as usize).enumerate() {
             let place = first + piece as u64;
             let header = Header::decode(head, self.salt, place);
             let Some(header) = header.filter(|header| header.flags & extent::PACKED != 0) else {

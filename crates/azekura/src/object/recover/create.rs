@@ -11,9 +11,8 @@ use crate::format::superblock;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::{Directory, Storage, create_whole};
-use crate::kernel::SuperblockPair;
+use crate::kernel::{SuperblockPair, recover};
 use crate::log::Geometry;
-use crate::log::manifest::{FIRST_SEQUENCE, Manifest};
 use crate::object::checkpoint::label::write_label;
 use crate::object::checkpoint::superblock::{PLACES_END, SHIFTS, Super};
 use crate::object::checkpoint::{FIRST_SUPERBLOCK, LEAST, least_journal};
@@ -91,10 +90,8 @@ impl Store {
         let front = Front::new(counted, plan.journal_size, 0)?;
         front.resize(geometry.offset_of(1))?;
         let log = open_log(front, geometry, plan.journal_size)?;
-        log.segments().finish_adoption()?;
-        log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
-            manifest: Manifest::first(&log),
+            manifest: recover::begin(&log)?,
             identity,
             journal_size: plan.journal_size,
             data_offset: plan.data_offset,

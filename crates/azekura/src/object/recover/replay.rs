@@ -23,25 +23,22 @@ use std::collections::{HashMap, HashSet};
 
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
-use crate::io::aligned::AlignedBuf;
 use crate::log::AllocationClass;
 use crate::object::Core;
 use crate::object::checkpoint::root::Root;
 use crate::object::id::ObjectId;
 use crate::object::index::{EXTENT, Entry};
 use crate::object::journal::record::{Record, SEQUENCES_END};
-use crate::object::place::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
+use crate::object::place::extent::{BATCHED, Header, PACKED, PIECE, UNIT};
 use crate::object::place::limbo::FreedBy;
 use crate::object::place::space::Unclaimed;
 use crate::object::place::span::{AllocationExtent, Span};
+use crate::object::read::window::Window;
 
 /// Sequences skipped after a recovery: puts that left no trace may have had them.
 const LEAP: u64 = 1 << 20;
 /// Sequences that remain for the changes between two recoveries.
 const SEQUENCES_KEPT: u64 = 1 << 60;
-
-/// Bytes that a scan reads at once.
-const WINDOW: usize = 1 << 20;
 
 /// The state of a replay: what the journal records, and what the scan found.
 #[derive(Debug, Default)]
@@ -332,13 +329,8 @@ impl Core {
             .allocation_extents
             .iter()
             .flat_map(|allocation_extent| &allocation_extent.spans);
-        let longest = spans.map(|span| u64::from(span.units) * UNIT).max();
-        let len = (WINDOW as u64).min(longest.unwrap_or(UNIT)) as usize;
-        let mut window = Window {
-            buf: AlignedBuf::zeroed(len, self.data.alignment())?,
-            unit: 0,
-            units: 0,
-        };
+        let longest = spans.map(|span| u64::from(span.units)).max();
+        let mut window = Window::new(self, longest.unwrap_or(1))?;
         for allocation_extent in std::mem::take(&mut replay.allocation_extents) {
             for span in &allocation_extent.spans {
                 self.scan(replay, &allocation_extent, *span, &mut window, &mut found)?;
@@ -391,12 +383,12 @@ impl Core {
         replay: &mut Replay,
         allocation_extent: &AllocationExtent,
         span: Span,
-        window: &mut Window,
+        window: &mut Window<'_>,
         found: &mut Vec<(u64, ObjectId, Entry)>,
     ) -> Result<()> {
         let mut unit = span.unit;
         while unit < span.end() {
-            let Some(bytes) = window.at(self, unit, span.end())? else {
+            let Some(bytes) = if_readable(window.bytes(unit, 1, span.end()))? else {
                 let offset = self.data_offset + unit * UNIT;
                 match replay.unreadable.last_mut() {
                     Some((begin, len, None)) if *begin + *len == offset => *len += UNIT,
@@ -425,7 +417,7 @@ impl Core {
             } else {
                 let units = self.allocator.lock().space.units();
                 let held = if end <= units {
-                    window.holds(self, unit, &header, span.end())?
+                    if_readable(window.holds(unit, &header, span.end()))?
                 } else {
                     Some(false)
                 };
@@ -460,6 +452,14 @@ impl Core {
     }
 }
 
+/// What was read, or `None` if the device refuses.
+fn if_readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == Kind::Io => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// The first sequence after a recovery that saw those below `next`. Changes of objects never exhaust them.
 pub(crate) fn skip_sequences(next: u64) -> Result<u64> {
     let sequence = next.saturating_add(LEAP);
@@ -472,70 +472,6 @@ pub(crate) fn skip_sequences(next: u64) -> Result<u64> {
         );
     }
     Ok(sequence)
-}
-
-/// The units of a scan, read many at a time. Extents are verified here, chunk by chunk, so that a scan reads the data
-/// once: of a chunk that the window does not hold whole, the beginning is read again.
-struct Window {
-    buf: AlignedBuf,
-    unit: u64,
-    units: u64,
-}
-
-impl Window {
-    /// The header's bytes of one unit; of the units up to `end`, as many as fit are read with it. `None`: it cannot be read.
-    fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<Option<&[u8]>> {
-        let bytes = self.bytes(core, unit, 1, end)?;
-        Ok(bytes.and_then(|bytes| bytes.get(..extent::HEADER_LEN)))
-    }
-
-    /// As `at`, the bytes of `wanted` units.
-    fn bytes(&mut self, core: &Core, unit: u64, wanted: u64, end: u64) -> Result<Option<&[u8]>> {
-        if unit < self.unit || unit + wanted > self.unit + self.units {
-            let units = (end - unit).min(self.buf.len() as u64 / UNIT);
-            let offset = core.data_offset + unit * UNIT;
-            self.units = 0;
-            let mut read = 0;
-            for units in [units, wanted] {
-                match core
-                    .data
-                    .read_at(offset, &mut self.buf[..(units * UNIT) as usize])
-                {
-                    Err(error) if error.kind() != Kind::Io => return Err(error),
-                    Err(_) => {}
-                    Ok(()) => {
-                        read = units;
-                        break;
-                    }
-                }
-            }
-            if read == 0 {
-                return Ok(None);
-            }
-            (self.unit, self.units) = (unit, read);
-        }
-        let at = ((unit - self.unit) * UNIT) as usize;
-        Ok(self.buf.get(at..at + (wanted * UNIT) as usize))
-    }
-
-    /// Whether the extent that begins at `unit` with this header is whole, and of one put. `None`: it cannot be read.
-    fn holds(&mut self, core: &Core, unit: u64, header: &Header, end: u64) -> Result<Option<bool>> {
-        let len = u64::from(header.len);
-        let seal = Seal::new(core.salt, unit * (UNIT / PIECE), header.id);
-        let mut reading = seal.reading(len, &(0..u64::MAX));
-        for chunk in 0..extent::chunks(len) {
-            let within = extent::bytes_of(len, &(chunk..chunk + 1));
-            let units = (within.end - within.start) / UNIT;
-            let Some(bytes) = self.bytes(core, unit + within.start / UNIT, units, end)? else {
-                return Ok(None);
-            };
-            if reading.verify(bytes).is_err() {
-                return Ok(Some(false));
-            }
-        }
-        let sequence = reading.sequence();
-        Ok(Some(sequence.is_ok_and(|of| of == header.sequence)))
-    }
 }
 
 #[cfg(test)]

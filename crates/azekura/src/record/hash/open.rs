@@ -32,7 +32,7 @@ use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::superblock::damaged_slots;
 use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
-use crate::log::manifest::{FIRST_SEQUENCE, Manifest, cut_short, segments_of};
+use crate::log::manifest::{cut_short, segments_of};
 use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
@@ -123,10 +123,8 @@ impl HashDb {
         check_holds(options.opening.capacity, segment_size)?;
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, &options.opening)?;
-        log.segments().finish_adoption()?;
-        log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
-            manifest: Manifest::first(&log),
+            manifest: recover::begin(&log)?,
             hash_seed: identity.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
             compression: options.compression,
             count: 0,
