@@ -1,6 +1,7 @@
 //! Lists of a repair's report, which are bounded: the first entries are listed, all are counted.
 //!
-//! It does not know what an entry states.
+//! A report of a large file stays readable, and takes little memory. What the lists hold is the engine's: records of keys, objects
+//! of ids. It does not know what an entry states.
 
 /// Most entries of one list.
 pub(crate) const LISTED_MAX: usize = 1000;
