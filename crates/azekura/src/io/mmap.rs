@@ -476,7 +476,7 @@ impl Map {
     pub(crate) fn discard(&self, offset: u64, len: u64) {
         self.bound(offset, len);
         assert!(!self.is_file, "a file's pages are forgotten, not discarded");
-        // SAFETY: in bounds and private (asserted); whose content it was wants it no more, by the caller's word.
+        // SAFETY: in bounds and private (asserted); the pages stay mapped and read as zeros.
         unsafe {
             libc::madvise(self.at(offset).cast(), len as usize, libc::MADV_DONTNEED);
         }
