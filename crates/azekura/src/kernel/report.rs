@@ -4,7 +4,7 @@
 //! of ids. It does not know what an entry states.
 
 /// Most entries of one list.
-pub(crate) const LISTED_MAX: usize = 1000;
+const LISTED_MAX: usize = 1000;
 
 /// Counts `item`, and lists it if there is room; whether it is listed.
 pub(crate) fn list<T>(item: T, listed: &mut Vec<T>, count: &mut u64) -> bool {

@@ -13,6 +13,7 @@ use crate::object::place::extent::{self, Header, PIECE, Seal, UNIT};
 /// Units that a scan reads at once.
 pub(crate) const WINDOW_UNITS: u64 = 256;
 
+/// The units that were read last.
 pub(crate) struct Window<'c> {
     core: &'c Core,
     buf: AlignedBuf,
