@@ -4,11 +4,16 @@
 //! store is there, a second repair still names each object that may be older, and each loss. Where the power fails in between,
 //! there is always a superblock to repair from.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
+use azekura::Kind;
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
 use azekura::io::sim::{Atom, Limits, SimDisk};
-use azekura::object::{CreateOptions, Store};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::object::{CreateOptions, ObjectId, OpenOptions, Store};
+use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
 use super::{FRONT, JOURNAL, World, id, is_blank_room, journal_of, storages};
@@ -239,4 +244,144 @@ fn a_power_cut_in_a_repair_leaves_the_older_object_of_one_that_was_never_synced(
         20,
         "older and newer objects after a power cut",
     );
+}
+
+/// Offset of the root that the newest superblock states.
+fn root_of(disk: &SimDisk) -> u64 {
+    const ROOT: usize = 32 + 112;
+    let head = journal_of(disk, 8192);
+    let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().unwrap());
+    let slot = if word(24) > word(4096 + 24) { 0 } else { 4096 };
+    word(slot + ROOT)
+}
+
+/// All objects that can be read, with their values.
+fn contents(disk: &SimDisk) -> BTreeMap<ObjectId, Vec<u8>> {
+    let (journal, _) = storages(disk, false);
+    let options = OpenOptions::new().background(false);
+    let store = Store::open_on(journal, None, &options).unwrap();
+    let ids: Vec<ObjectId> = store.list(..).map(|object| object.unwrap().id).collect();
+    let read = ids
+        .into_iter()
+        .filter_map(|id| Some((id, store.get(id).ok()??.to_vec())));
+    read.collect()
+}
+
+/// Where the root is lost, small objects are found in segments that the journal needs no more. A repair that is killed does not
+/// write over them.
+#[test]
+fn a_repair_after_one_that_was_killed_finds_the_same_objects() {
+    let (mut tried, mut in_doubt) = (0, 0);
+    for seed in 0..third(60) {
+        let seed = round_seed() + seed;
+        let mut random = Random::new(seed);
+        // With room for what is rebuilt next to what is kept.
+        let journal_size = *random.choose(&[352_256, 512 << 10]);
+        let options = CreateOptions::new()
+            .capacity(*random.choose(&[900_000, 2 << 20]))
+            .journal_size(journal_size)
+            .group_size(128 << 10)
+            .background(false);
+        let disk = SimDisk::new(seed);
+        let (directory, name) = (disk.directory(), Path::new(JOURNAL));
+        let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
+        let ids = *random.choose(&[60, 100, 200]);
+        let len_max = *random.choose(&[300, 2000]);
+        let mut now: BTreeMap<ObjectId, Vec<u8>> = BTreeMap::new();
+        for _ in 0..3000 {
+            let id = id(random.below(ids));
+            if random.one_in(4) {
+                store.remove(id).unwrap();
+                now.remove(&id);
+                continue;
+            }
+            let len = 1 + random.index(len_max);
+            let value = random.bytes(len);
+            match store.put(id, &value) {
+                Ok(_) => drop(now.insert(id, value)),
+                Err(error) => assert_eq!(error.kind(), Kind::Full, "{error}"),
+            }
+            if random.one_in(1000) {
+                store.checkpoint().unwrap();
+            }
+        }
+        let disk = disk.kill_state(disk.events());
+        drop(store);
+        let repair = |disk: &SimDisk| {
+            let (journal, _) = storages(disk, false);
+            Store::repair_on(&journal, None, &mut |_, _| {}).unwrap()
+        };
+        for _ in 0..8 {
+            // A part of the journal is lost, mostly with the root.
+            let len: u64 = *random.choose(&[4 << 10, 16 << 10, 64 << 10]);
+            let anywhere = FRONT + random.below(journal_size - FRONT - len);
+            let near_root = root_of(&disk).saturating_sub(random.below(len)).max(FRONT);
+            let offset = *random.choose(&[near_root, near_root, near_root, anywhere]);
+            let offset = offset.min(journal_size - len);
+            let whole = disk.kill_state(disk.events());
+            let (journal, _) = storages(&whole, false);
+            journal.write_at(offset, &vec![0; len as usize]).unwrap();
+            drop(journal);
+            let (begun, sequence) = (whole.events(), newest(&whole));
+            let at_once = repair(&whole);
+            let ended = whole.events();
+            let right = contents(&whole.kill_state(ended));
+            let right = right
+                .iter()
+                .filter(|(id, value)| now.get(id) == Some(*value));
+            let right: Vec<_> = right.collect();
+            in_doubt += u64::from(at_once.doubtful > 0);
+            for _ in 0..6 {
+                let at = begun + random.index(ended - begun);
+                let killed = whole.kill_state(at);
+                if newest(&killed) > sequence + 1 {
+                    // It is repaired.
+                    continue;
+                }
+                let report = repair(&killed);
+                let found = contents(&killed);
+                for (id, value) in &right {
+                    assert!(
+                        found.get(id) == Some(*value),
+                        "seed {seed}, {len} bytes lost at {offset:#x}, killed at {at} of {begun}..{ended}: object {id} is \
+                         lost; at once {at_once:?}; again {report:?}"
+                    );
+                }
+                tried += 1;
+            }
+        }
+    }
+    let what =
+        format!("repairs after a killed one, {in_doubt} damaged stores with objects in doubt");
+    demand(tried, third(60) * 16, &what);
+    assert!(in_doubt > 0);
+}
+
+/// Extents are looked for up to the end of the data.
+#[test]
+fn a_repair_finds_the_object_in_the_last_unit() {
+    let options = CreateOptions::new()
+        .capacity(1 << 20)
+        .journal_size(256 << 10)
+        .group_size(128 << 10)
+        .small_max(0)
+        .background(false);
+    let memory = Memory::new(8 << 20).unwrap();
+    memory.resize(1 << 20).unwrap();
+    let storage: Arc<dyn Storage> = memory.clone();
+    let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
+    let mut count = 0;
+    while store.put(id(count), &vec![count as u8; 4000]).is_ok() {
+        count += 1;
+    }
+    store.close().unwrap();
+    let mut bytes = memory.to_vec();
+    assert!(
+        bytes[(1 << 20) - 4096..].starts_with(b"azob"),
+        "the last unit is free"
+    );
+    bytes[8192..256 << 10].fill(0xa5);
+    let storage: Arc<dyn Storage> = Memory::from_bytes(&bytes, 8 << 20).unwrap();
+    let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+    assert_eq!(report.objects, count);
 }

@@ -18,8 +18,10 @@
 //! (`report`). An extent counts only with its id, place and put: no object gets another's bytes. Of extents of one object the latest
 //! counts, unless the journal records otherwise.
 //!
-//! A crash during a repair leaves the damaged store, to be repaired again: the superblock is written last, and what it needs is not
-//! overwritten before. Without both superblocks no repair is possible: without the salt no checksum can be verified.
+//! A crash during a repair leaves the damaged store, to be repaired again: the superblock is written last, and what a second repair
+//! needs is not overwritten before. Where the root is lost, these are also old segments of the journal with small objects; a journal
+//! without room for them and for what is rebuilt loses these objects in a crash. Without both superblocks no repair is possible:
+//! without the salt no checksum can be verified.
 //!
 //! A device without a label may belong to someone else, and one with something else in its place is refused. So a repair is tried in
 //! memory first: only if an object is found on the device where the store has one, the device gets a label, and is written to.
@@ -165,16 +167,23 @@ impl Store {
             }
         }
         let known = Known::read(&images, last, root, &mut report);
-        let (core, unclaimed) = rebuilt(
-            journal,
-            data,
-            &options,
-            found_super,
-            &known,
-            lost,
-            |core, facts| core.salvage(&known, facts, &mut report, progress),
-        )?;
-        core.finish_repair(report, &unclaimed, trial, progress)
+        let mut rebuild = |old_segments| {
+            let (mut report, at) = (report.clone(), found_super.clone());
+            let (core, unclaimed) = rebuilt(
+                journal,
+                data,
+                &options,
+                at,
+                (&known, old_segments),
+                lost,
+                |core, facts| core.salvage(&known, facts, &mut report, progress),
+            )?;
+            core.finish_repair(report, &unclaimed, trial, progress)
+        };
+        match rebuild(OldSegments::Kept) {
+            Err(error) if error.kind() == Kind::Full => rebuild(OldSegments::Reused),
+            repaired => repaired,
+        }
     }
 }
 
@@ -416,6 +425,15 @@ struct Holds {
     doubt: Option<Doubt>,
 }
 
+/// What becomes of segments from before the checkpoint that have small objects, where no root states that they are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OldSegments {
+    /// A second repair finds them.
+    Kept,
+    /// Their space is used.
+    Reused,
+}
+
 /// Opens what is whole, lets `find` put the objects into it, and builds a store whose free space is still to be rebuilt. The
 /// contents of `unreadable` are lost.
 pub(crate) fn rebuilt(
@@ -423,7 +441,7 @@ pub(crate) fn rebuilt(
     data: Option<&Arc<dyn Storage>>,
     options: &OpenOptions,
     mut superblock: SuperblockPair<Super>,
-    known: &Known,
+    (known, old_segments): (&Known, OldSegments),
     unreadable: &[Range<u64>],
     find: impl FnOnce(&Core, &Facts) -> Result<()>,
 ) -> Result<(Core, Unclaimed)> {
@@ -443,7 +461,18 @@ pub(crate) fn rebuilt(
     // What a second repair would need stays.
     let log = open_log(front, geometry, journal_size)?;
     let of_journal = reader.segments().in_use(Use::Log);
-    let is_needed = |of: &&Segment| !kept.is_empty() || of.sequence >= last.start.sequence();
+    let mut small: Vec<u64> = facts.small.values().map(|small| small.offset).collect();
+    small.sort_unstable();
+    let has_small = |of: &Segment| {
+        let end = geometry.offset_of(of.index + of.units);
+        let at = small.partition_point(|offset| *offset < geometry.offset_of(of.index));
+        small.get(at).is_some_and(|offset| *offset < end)
+    };
+    let is_needed = |of: &&Segment| {
+        !kept.is_empty()
+            || of.sequence >= last.start.sequence()
+            || old_segments == OldSegments::Kept && has_small(of)
+    };
     keep(&log, known, of_journal.iter().filter(is_needed), count);
     drop(reader);
     let sequences = found

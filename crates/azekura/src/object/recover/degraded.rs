@@ -27,7 +27,7 @@ use crate::io::Storage;
 use crate::io::overlay::Overlay;
 use crate::kernel::{Handle, SuperblockPair};
 use crate::object::care::correct::with_corrected;
-use crate::object::care::repair::{Known, rebuilt};
+use crate::object::care::repair::{Known, OldSegments, rebuilt};
 use crate::object::care::report::Repaired;
 use crate::object::care::salvage::Facts;
 use crate::object::checkpoint::images::Images;
@@ -301,7 +301,7 @@ fn salvaged(
         data,
         options,
         found_super,
-        &known,
+        (&known, OldSegments::Reused),
         unreadable,
         |core, facts: &Facts| {
             doubt.is_all = facts.gap.is_some();
