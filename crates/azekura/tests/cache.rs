@@ -148,3 +148,22 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
     );
     tried_at_least(looks.into_inner(), OPS, &what);
 }
+
+/// What an update puts for a time is counted as such, as what a put does: updates that come by drop it when the time is over.
+#[test]
+fn what_an_update_put_for_a_time_is_dropped_when_it_is_over() {
+    let db = CacheDb::with(&Options::new().bytes_max(64u64 << 20)).unwrap();
+    let time = std::time::Duration::from_millis(100);
+    for number in 0..10_000_u32 {
+        let key = number.to_le_bytes();
+        let edit = || azekura::Edit::put(b"value");
+        db.update_timed(&key, |_| (edit(), Some(time))).unwrap();
+    }
+    std::thread::sleep(5 * time);
+    let mut puts = 0_u32;
+    while db.count() > 5000 {
+        db.put(b"other", &puts.to_le_bytes()).unwrap();
+        puts += 1;
+        assert!(puts < 20_000_000, "{} records are left", db.count());
+    }
+}

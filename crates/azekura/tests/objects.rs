@@ -715,3 +715,20 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
     }
     tried_in_rounds(killed, 3, 98, "deaths in a journal that is renewed");
 }
+
+/// The name of the journal is the last that a store on two files takes.
+#[test]
+fn a_store_whose_journal_has_its_name_taken_meanwhile_leaves_no_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
+    let options = CreateOptions::new()
+        .capacity(8 << 20)
+        .background(false)
+        .fill(true);
+    let made = Store::create_with_data(&journal, Some(&data), &options, &mut |_, _| {
+        std::fs::write(&journal, "another program's").unwrap();
+    });
+    assert_eq!(made.err().unwrap().kind(), azekura::Kind::Invalid);
+    assert!(!data.exists(), "the data stays");
+    assert_eq!(std::fs::read(&journal).unwrap(), b"another program's");
+}

@@ -164,3 +164,36 @@ fn threads_find_what_they_left_while_records_move() {
     });
     tried_at_least(looks.into_inner(), 6 * OPS, "reads of records that move");
 }
+
+/// The place of what is replaced is used again, on the path that nearly every put takes.
+#[test]
+fn a_key_that_is_put_again_and_again_takes_no_more_memory() {
+    let db = TinyDb::with(&Options::new().memory_limit(64u64 << 20)).unwrap();
+    let mut sum = 0_u64;
+    for number in 0..4_000_000_u32 {
+        let value = [number as u8; 24];
+        db.put(b"key", &value).unwrap();
+        sum += u64::from(value[0]);
+    }
+    assert!(sum > 0);
+    assert_eq!(
+        db.get(b"key").unwrap().as_deref(),
+        Some(&[4_000_000_u32.wrapping_sub(1) as u8; 24][..])
+    );
+}
+
+/// What an update of many made ready before one of its values had no room is given back.
+#[test]
+fn an_update_of_many_that_has_no_room_keeps_none() {
+    let db = TinyDb::with(&Options::new().memory_limit(8u64 << 20)).unwrap();
+    let (small, large) = (vec![1; 100_000], vec![2; 16 << 20]);
+    for _ in 0..1000 {
+        let keys: [&[u8]; 2] = [b"small", b"large"];
+        let refused = Engine::update_many(&db, &keys, &mut |_| {
+            vec![azekura::Edit::put(&small), azekura::Edit::put(&large)]
+        });
+        assert_eq!(refused.unwrap_err().kind(), azekura::Kind::Full);
+    }
+    db.put(b"small", &small).unwrap();
+    assert_eq!(azekura::Reader::count(&db), 1);
+}

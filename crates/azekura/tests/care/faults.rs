@@ -6,17 +6,18 @@
 //! Lines beginning `tried:` state how much was tried.
 
 use std::panic::catch_unwind;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::io::{Directory as _, Storage};
 use azekura::object::{CreateOptions, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
-use azekura::testkit::suite::{case, share, tried_in_rounds};
+use azekura::testkit::suite::{case, demand, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Error, Kind, Result};
 
@@ -257,4 +258,45 @@ fn who_waited_for_a_sync_that_failed_asks_the_device_for_no_other() {
         }
     });
     assert_eq!(lost.syncs.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_copy_of_which_a_call_fails_is_an_error_and_leaves_no_name() {
+    let operations = [
+        Operation::Write,
+        Operation::Sync,
+        Operation::Name,
+        Operation::SyncNames,
+    ];
+    let mut tried = 0;
+    for operation in operations {
+        for nth in 0..200 {
+            let disk = SimDisk::new(1);
+            let (directory, copy) = (disk.directory(), Path::new("copy"));
+            let store = create(&disk, &options()).unwrap();
+            for n in 0..8 {
+                store.put(id(n), &value(n, 5000)).unwrap();
+            }
+            store.checkpoint().unwrap();
+            let count = disk.faults().count(operation);
+            disk.faults().fail(operation, count + nth, Fault::Error);
+            let copied = store.copy_in(&directory, copy, &mut |_, _| {});
+            let struck = disk.faults().struck();
+            disk.faults().clear();
+            if struck == 0 {
+                copied.unwrap();
+                break;
+            }
+            assert!(
+                copied.is_err(),
+                "{operation:?} {nth}: the error is swallowed"
+            );
+            assert!(
+                !directory.exists(copy).unwrap(),
+                "{operation:?} {nth}: the name stays"
+            );
+            tried += 1;
+        }
+    }
+    demand(tried, 20, "copies of which a call failed");
 }
