@@ -314,6 +314,9 @@ pub trait Persistent: Reader {
     }
 }
 
+/// Most damage that a check lists.
+const DAMAGE_MAX: usize = 1000;
+
 /// What `check` found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
@@ -331,6 +334,19 @@ impl CheckReport {
     /// Whether nothing was found.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
+    }
+
+    /// Notes one damage. Up to 1000 are listed: then it is clear that a repair is due.
+    pub(crate) fn note(&mut self, damage: String) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(damage);
+        }
+    }
+
+    /// Notes what is damaged, without a remedy: the errors advise to check, which is done here, or to repair, which the whole report
+    /// decides.
+    pub(crate) fn note_error(&mut self, error: Error) {
+        self.note(error.without_remedy().to_string());
     }
 
     /// Whether anything was found that opening the file for writing does not write again.

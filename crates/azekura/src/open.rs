@@ -1,17 +1,23 @@
 //! Choosing an engine from the superblock: for programs that take whatever file they are given.
 //!
-//! Today every file is a hash file, so what is not one is the hash engine's to refuse. Who knows the engine
-//! opens it directly, with options.
+//! A file that is changed is a hash file; a sorted file is read. What is neither is the hash engine's to refuse. Who knows the
+//! engine opens it directly, with options.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::engine::{Engine, Reader};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use crate::io::file::File;
+use crate::io::{Access, Storage};
+use crate::kernel::Slots;
 use crate::record::hash::{HashDb, HashReader, OpenOptions};
+use crate::record::skip::{SkipReader, is_skip};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
-/// `Mismatch` if it is no azekura file or of a newer version, `Locked` if it is open for writing.
+/// `Mismatch` if it is no azekura file, of a newer version, or a sorted file, which is never changed; `Locked` if it is open for
+/// writing.
 pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
     open_to_grow(path, OpenOptions::new().capacity)
 }
@@ -19,16 +25,59 @@ pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
 /// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
 pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
     let options = OpenOptions::new().capacity(capacity);
-    Ok(Box::new(HashDb::open(path, &options)?))
+    let opened = HashDb::open(path, &options);
+    Ok(Box::new(opened.map_err(|error| unchangeable(error, path))?))
+}
+
+/// The error of a file that is opened for writing: where it is a sorted file, the remedy is about that.
+fn unchangeable(error: Error, path: &Path) -> Error {
+    let is_sorted = error.kind() == Kind::Mismatch
+        && File::open(path, Access::Read).is_ok_and(|file| is_sorted_file(&file));
+    if is_sorted {
+        error.remedy("a sorted file is never changed: build another with `azekura skip`")
+    } else {
+        error
+    }
+}
+
+fn is_sorted_file(storage: &dyn Storage) -> bool {
+    Slots::read(storage).is_ok_and(|slots| is_skip(&slots))
 }
 
 /// Opens an existing store of any engine for reading, concurrently with its writer if there is one.
 pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
-    Ok(Box::new(HashReader::open(path)?))
+    open_reader(path, |hash| hash)
 }
 
 /// As [`open_read_only`], but of a damaged store it reads also the records of which a newer version may be lost: for who
 /// takes out what there is, and reports that by `damage`.
 pub fn open_damaged(path: &Path) -> Result<Box<dyn Reader>> {
-    Ok(Box::new(HashReader::open(path)?.reading_doubtful()))
+    open_reader(path, HashReader::reading_doubtful)
+}
+
+fn open_reader(path: &Path, hash: fn(HashReader) -> HashReader) -> Result<Box<dyn Reader>> {
+    let storage = Arc::new(File::open(path, Access::Read)?);
+    if is_sorted_file(storage.as_ref()) {
+        return Ok(Box::new(SkipReader::open_on(storage)?));
+    }
+    Ok(Box::new(hash(HashReader::open_on(storage)?)))
+}
+
+/// Names and values.
+pub type Properties = Vec<(&'static str, String)>;
+
+/// Properties of a store of any engine, by name, in a fixed order, and the open store.
+pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
+    let storage = Arc::new(File::open(path, Access::Read)?);
+    if is_sorted_file(storage.as_ref()) {
+        let file = SkipReader::open_on(storage)?;
+        return Ok((file.inspect(), Box::new(file)));
+    }
+    let store = HashReader::open_on(storage)?;
+    Ok((store.inspect(), Box::new(store)))
+}
+
+/// Whether the file at `path` is a sorted one.
+pub fn is_sorted(path: &Path) -> Result<bool> {
+    Ok(is_sorted_file(&File::open(path, Access::Read)?))
 }

@@ -411,6 +411,20 @@ impl Map {
         unsafe { &*self.at(offset).cast::<AtomicU64>() }
     }
 
+    /// So many words from `offset` on, where the caller has already shown that they lie within the map.
+    ///
+    /// # Safety
+    /// - `offset` is a multiple of 8, and the words end within `capacity`;
+    /// - they lie within the storage's present size.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "by the contract")]
+    pub unsafe fn words_within(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 * count as u64 <= self.capacity);
+        // SAFETY: the caller has shown bounds and alignment, to eight bytes from a page's beginning; all access to them
+        // is atomic.
+        unsafe { std::slice::from_raw_parts(self.at(offset).cast::<AtomicU64>(), count) }
+    }
+
     /// Copies bytes out that another process may be writing: the copy may be torn, and the caller
     /// verifies it.
     pub fn copy_out(&self, offset: u64, out: &mut [u8]) {

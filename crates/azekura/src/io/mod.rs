@@ -236,13 +236,17 @@ pub fn create_whole<T>(
 ) -> Result<T> {
     let storage = directory.create_nameless(name)?;
     let made = make(&storage)?;
+    publish(directory, name, storage.as_ref())?;
+    Ok(made)
+}
+
+/// Gives a storage that was made without a name its name, durably, as the end of [`create_whole`].
+pub fn publish(directory: &dyn Directory, name: &Path, storage: &dyn Storage) -> Result<()> {
     storage.take_name()?;
-    if let Err(error) = directory.sync() {
+    directory.sync().inspect_err(|_| {
         // What may be gone after a loss of power is removed now; the first error is the one to report.
         let _ = directory.remove(name);
-        return Err(error);
-    }
-    Ok(made)
+    })
 }
 
 /// `Invalid` unless so many bytes from `offset` on lie within `size` bytes of `storage`.

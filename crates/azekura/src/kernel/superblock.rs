@@ -6,6 +6,7 @@
 //! It does not know what a payload states besides its [`Manifest`].
 
 use std::ops::DerefMut;
+use std::path::Path;
 
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
@@ -68,6 +69,29 @@ impl Slots {
         }
     }
 
+    /// Whether one of them is a superblock of this engine.
+    pub fn are_of(&self, engine: [u8; 8]) -> bool {
+        Superblock::current(&self.head, &engine).is_ok()
+    }
+
+    /// The slots that hold no superblock of this engine. `then`: what becomes of them.
+    pub fn damaged(&self, path: &Path, engine: [u8; 8], then: &str) -> Vec<Damage> {
+        let damaged = self
+            .each()
+            .filter(|(_, slot)| Superblock::current(slot, &engine).is_err());
+        let damage = damaged.map(|(offset, bytes)| Damage {
+            path: path.to_path_buf(),
+            offset,
+            len: bytes.len() as u64,
+            found: format!(
+                "superblock slot {} cannot be read or does not verify; the other one is used, and nothing is lost{then}",
+                offset / SLOT_SIZE
+            ),
+            affects: Affects::Nothing,
+        });
+        damage.collect()
+    }
+
     /// Each slot with its offset.
     pub fn each(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let slots = self.head.chunks(SLOT_SIZE as usize);
@@ -78,22 +102,8 @@ impl Slots {
 /// The slots that hold no superblock of this engine, though a store has one in both.
 pub fn damaged_slots<P: Payload>(storage: &dyn Storage) -> Result<Vec<Damage>> {
     let slots = Slots::read(storage)?;
-    let damaged = slots
-        .each()
-        .filter(|(_, slot)| Superblock::current(slot, &P::ENGINE).is_err());
-    Ok(damaged
-        .map(|(offset, bytes)| Damage {
-            path: storage.path().to_path_buf(),
-            offset,
-            len: bytes.len() as u64,
-            found: format!(
-                "superblock slot {} cannot be read or does not verify; the other one is used, and nothing is lost: opening \
-                 the file for writing writes both",
-                offset / SLOT_SIZE
-            ),
-            affects: Affects::Nothing,
-        })
-        .collect())
+    let then = ": opening the file for writing writes both";
+    Ok(slots.damaged(storage.path(), P::ENGINE, then))
 }
 
 /// The superblock as it stands on storage.

@@ -3,16 +3,18 @@
 //! Every engine here keeps the contract of `engine.rs` and states in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `node`, `format` and `io`, or here: `gate` (moments without updates),
-//! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `table`
-//! (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
+//! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `key_bookmark` (places in an order of
+//! keys), `table` (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
 
 mod bookmark;
 pub mod cache;
 mod gate;
 mod group;
 pub mod hash;
+mod key_bookmark;
 mod limits;
 mod many;
 pub mod memory;
 mod scan;
+pub mod skip;
 mod table;

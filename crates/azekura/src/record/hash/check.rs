@@ -27,9 +27,6 @@ use crate::log::layout::{CONTROL_OFFSET, FIRST_FRAME, Link};
 use crate::log::manifest::{Extent, read_extent};
 use crate::log::{Address, End, Log, LogPosition, Segment, Stop, Use};
 
-/// Damage is listed up to this many lines; then it is clear that a repair is due.
-const DAMAGE_MAX: usize = 1000;
-
 /// What a writer stores now is there after so long.
 const SHORTLY: Duration = Duration::from_millis(20);
 
@@ -274,18 +271,6 @@ impl CheckReport {
         let of_log = format!("no frame at offset {offset:#x} of the log ");
         if !self.damage.iter().any(|found| found.starts_with(&of_log)) {
             self.note_error(error);
-        }
-    }
-
-    /// What is damaged, without a remedy: the errors advise to check, which is done here, or to repair, which the whole report
-    /// decides.
-    fn note_error(&mut self, error: crate::error::Error) {
-        self.note(error.without_remedy().to_string());
-    }
-
-    fn note(&mut self, damage: String) {
-        if self.damage.len() < DAMAGE_MAX {
-            self.damage.push(damage);
         }
     }
 }

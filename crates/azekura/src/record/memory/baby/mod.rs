@@ -56,6 +56,7 @@ use crate::error::Result;
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
 use crate::record::gate::{self, Gate};
+use crate::record::key_bookmark;
 use crate::record::limits::Limits;
 use crate::room;
 
@@ -306,7 +307,7 @@ impl Reader for BabyDb {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        walk::bookmark_at(key)
+        key_bookmark::at(key)
     }
 
     fn count(&self) -> u64 {

@@ -3,41 +3,17 @@
 //! A leaf is copied as it was at one moment, then shown; its upper fence states where the next one begins, and its lower
 //! fence, for cursors, where the one before ends. So no leaf points to another, and what comes and goes meanwhile
 //! moves no reader past a record that stays. A reader that finds a leaf changed too often reads it under its lock.
-//!
-//! | bytes of a bookmark | meaning |
-//! |---|---|
-//! | 1 | 0: at the key, 1: after it |
-//! | .. | the key |
 
 use super::cluster::{Cluster, STEM, is_stem};
 use super::tree::To;
 use super::{BabyDb, TRIES};
 use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::Pin;
-use crate::error::{Error, Kind, Result, quote};
+use crate::error::Result;
 use crate::node::{Found, Key, Node};
 use crate::order::Order;
+use crate::record::key_bookmark;
 use crate::room;
-
-/// The place at `key`, where a failed allocation cannot be returned as an error.
-pub(super) fn bookmark_at(key: &[u8]) -> Bookmark {
-    Bookmark::from_bytes(&[&[0], key].concat())
-}
-
-/// The place after `key`. Errors: `Full`.
-fn after(key: &[u8]) -> Result<Bookmark> {
-    Bookmark::of(&[&[1], key])
-}
-
-fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
-    match bookmark.as_bytes().split_first() {
-        Some((after @ 0..=1, key)) => Ok((key, *after == 1)),
-        _ => Err(
-            Error::new(Kind::Invalid, "not a bookmark of a store in key order")
-                .found(quote(bookmark.as_bytes()), "0 or 1, and a key"),
-        ),
-    }
-}
 
 /// Where to look for the next entry, and from which of its members on, should it be a cluster.
 struct Start {
@@ -259,7 +235,7 @@ impl BabyDb {
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Bookmark>> {
-        let mut start = match from.map(decode).transpose()? {
+        let mut start = match from.map(key_bookmark::decode).transpose()? {
             None => Start::first(),
             Some((key, is_after)) => self.start(key, is_after)?,
         };
@@ -276,14 +252,14 @@ impl BabyDb {
                     for at in 0..batch.records.len() {
                         match batch.entry(&pin, at) {
                             Some(Entry::Record(key, value)) if visit(key, value).is_break() => {
-                                return after(key).map(Some);
+                                return key_bookmark::after(key).map(Some);
                             }
                             Some(Entry::Cluster(stem, cluster)) => {
                                 let mut place = start.skipped(stem, cluster);
                                 while let Some(member) = cluster.get(place) {
                                     join(&mut long, stem, member.rest)?;
                                     if visit(&long, member.value).is_break() {
-                                        return after(&long).map(Some);
+                                        return key_bookmark::after(&long).map(Some);
                                     }
                                     place += 1;
                                 }

@@ -1,0 +1,339 @@
+//! Reading a sorted file: by key, by index, in order, from many threads and processes.
+//!
+//! What users call. Lookups are those of `search`, places in order those of `cursor`; what is lent is the file itself, mapped.
+//! Every answer is the file's, or an error that states which keys are affected.
+//!
+//! It does not write.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::blocks::{Blocks, VerifiedBlock};
+use super::check::check;
+use super::cursor::SkipCursor;
+use super::layout::{BLOCK, STEM};
+use super::writer::limits;
+use crate::damage::Damage;
+use crate::engine::{
+    Bookmark, CheckReport, Cursor, Damaged, Durability, Ordered, Persistent, Promise, Reader,
+    Stats, Visit,
+};
+use crate::error::Result;
+use crate::format::superblock;
+use crate::io::file::{File, Files};
+use crate::io::{Access, Storage, create_whole};
+use crate::node::Key;
+use crate::order::Order;
+use crate::record::key_bookmark;
+use crate::room;
+
+/// Lookups that overlap their cache misses.
+const GROUP: usize = 16;
+
+/// A sorted file. See the module's text.
+#[derive(Debug)]
+pub struct SkipReader {
+    pub(super) blocks: Blocks,
+}
+
+impl SkipReader {
+    /// Opens a file. `Mismatch` if it is no sorted file of a known version, `Corrupted` if it is cut off or both superblocks are
+    /// damaged, `Io`. Costs one read, whatever the size of the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_on(Arc::new(File::open(path.as_ref(), Access::Read)?))
+    }
+
+    /// Opens the file on a storage, which is not written any more.
+    pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
+        Ok(Self {
+            blocks: Blocks::open(storage)?,
+        })
+    }
+
+    /// The order of its keys.
+    pub fn order(&self) -> Order {
+        self.blocks.top.order
+    }
+
+    /// Whether there are keys with more than one value. Also true where keys begin with the same 510 bytes.
+    pub fn may_repeat(&self) -> bool {
+        self.blocks.top.repeats
+    }
+
+    /// The value of `key`, copied: the first, if there are several. `Full` if there is no memory for it.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_with(key, |value| value.map(room::copy).transpose())?
+    }
+
+    /// Lends the value of `key`, the first if there are several, or its absence, to `visit`: no copy, no lock. Errors: `Corrupted` or
+    /// `Io` if a block on the way to it does not verify or cannot be read.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        match self.blocks.find(key)? {
+            Some(value) => Ok(visit(Some(value))),
+            None => Ok(visit(None)),
+        }
+    }
+
+    /// Lends each value of `key`, in order, until `visit` answers `false`.
+    pub fn values(&self, key: &[u8], mut visit: impl FnMut(&[u8]) -> bool) -> Result<()> {
+        let mut cursor = SkipCursor::new(&self.blocks);
+        let mut is_there = cursor.seek(key)?;
+        while is_there {
+            match cursor.get() {
+                Some((found, value)) if found == key && visit(value) => {}
+                _ => return Ok(()),
+            }
+            is_there = cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Key and value of the record before which there are `index` others, copied. Costs as much as a lookup.
+    pub fn by_index(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut cursor = SkipCursor::new(&self.blocks);
+        if !cursor.seek_index(index)? {
+            return Ok(None);
+        }
+        let copied = cursor
+            .get()
+            .map(|(key, value)| Ok((room::copy(key)?, room::copy(value)?)));
+        copied.transpose()
+    }
+
+    /// How many records have keys less than `key`: the index of the first that is not less. Costs as much as a lookup.
+    pub fn index_of(&self, key: &[u8]) -> Result<u64> {
+        self.blocks.lower_bound(key)
+    }
+
+    /// How many records have keys from `from` on, and less than `to`; 0 if `to` is less. Costs two lookups.
+    pub fn count_range(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        Ok(self.index_of(to)?.saturating_sub(self.index_of(from)?))
+    }
+
+    /// A cursor, not yet placed.
+    pub fn cursor(&self) -> SkipCursor<'_> {
+        SkipCursor::new(&self.blocks)
+    }
+
+    /// Properties of the file, by name, in a fixed order.
+    pub fn inspect(&self) -> Vec<(&'static str, String)> {
+        let top = &self.blocks.top;
+        let storage = &self.blocks.storage;
+        vec![
+            ("path", storage.path().display().to_string()),
+            ("engine", "skip".into()),
+            ("format_version", superblock::VERSION.to_string()),
+            ("count", top.count.to_string()),
+            ("file_bytes", top.size.to_string()),
+            ("record_bytes", top.bytes.to_string()),
+            ("order", top.order.name().into()),
+            ("keys_may_repeat", top.repeats.to_string()),
+            ("levels", (u32::from(top.height) + 1).to_string()),
+            ("block_size", BLOCK.to_string()),
+            ("damaged_places", self.damage().len().to_string()),
+        ]
+    }
+}
+
+impl Reader for SkipReader {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            let mut leaves: [Option<VerifiedBlock<'_>>; GROUP] = [None; GROUP];
+            if !self.blocks.top.repeats {
+                for (leaf, key) in leaves.iter_mut().zip(keys) {
+                    *leaf = self.blocks.leaf_of(&key[..key.len().min(STEM - 1)])?;
+                    if let Some(leaf) = leaf {
+                        leaf.prefetch();
+                    }
+                }
+            }
+            for (at, (key, leaf)) in keys.iter().zip(leaves).enumerate() {
+                let value = match leaf {
+                    Some(leaf) if key.len() < STEM => self.blocks.find_in(leaf, key)?,
+                    _ => self.blocks.find(key)?,
+                };
+                visit(group * GROUP + at, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        let mut ordinal = self.place_of(from)?;
+        let mut own = Key::default();
+        loop {
+            let mut place = match self.blocks.locate(ordinal) {
+                Ok(Some(place)) => place,
+                Ok(None) => return Ok(None),
+                Err(lost) => {
+                    damaged(lost.error)?;
+                    ordinal = lost.next;
+                    continue;
+                }
+            };
+            for at in place.at..place.leaf.node.count() {
+                place.at = at;
+                ordinal = place.leaf.ordinal + at as u64 + 1;
+                let content = self.blocks.content(place.leaf, at);
+                let content = content.and_then(|c| self.blocks.checked(place.leaf, c.value, c));
+                let content = match content {
+                    Ok(content) => content,
+                    Err(error) => {
+                        place.leaf.node.key(at, &mut own);
+                        damaged(error.key(own.bytes()))?;
+                        continue;
+                    }
+                };
+                let key = content.key.unwrap_or_else(|| {
+                    place.leaf.node.key(at, &mut own);
+                    own.bytes()
+                });
+                if visit(key, content.value).is_break() {
+                    return self.bookmark_after(key, ordinal).map(Some);
+                }
+            }
+        }
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        key_bookmark::at(key)
+    }
+
+    fn count(&self) -> u64 {
+        self.blocks.top.count
+    }
+
+    fn stats(&self) -> Stats {
+        let top = &self.blocks.top;
+        Stats {
+            count: top.count,
+            live_bytes: top.size,
+            file_bytes: top.size,
+            memory_bytes: self.blocks.memory_bytes(),
+            more: vec![
+                ("order", top.order.name().to_owned()),
+                ("levels", (u32::from(top.height) + 1).to_string()),
+                ("record_bytes", top.bytes.to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        let limits = limits(self.order());
+        Promise {
+            engine: "skip",
+            evicts: false,
+            durability: Some(Durability::Power),
+            update_many_is_crash_atomic: false,
+            key_len_max: limits.key,
+            value_len_max: limits.value,
+        }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        Some(self)
+    }
+}
+
+impl Ordered for SkipReader {
+    fn order_name(&self) -> &str {
+        self.order().name()
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(SkipCursor::new(&self.blocks))
+    }
+}
+
+impl Persistent for SkipReader {
+    fn sync(&self, _: Durability) -> Result<()> {
+        // It was synced before it had its name.
+        Ok(())
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        check(&self.blocks, progress)
+    }
+
+    fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        const PART: u64 = 64 << 20;
+        let (directory, name) = Files::of(target);
+        let (storage, size) = (&self.blocks.storage, self.blocks.top.size);
+        create_whole(&directory, name, |copy| {
+            copy.resize(size)?;
+            let mut done = 0;
+            while done < size {
+                let len = (size - done).min(PART);
+                storage.copy_range_to(done, len, copy.as_ref())?;
+                done += len;
+                progress(done, size);
+            }
+            copy.sync()
+        })
+    }
+
+    fn path(&self) -> &Path {
+        self.blocks.storage.path()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        self.blocks.damaged_slots()
+    }
+}
+
+/// Bookmarks.
+impl SkipReader {
+    /// The place after a record of this key, before which there are `next` records with it. Where keys repeat, a bookmark states how
+    /// many of them were shown:
+    ///
+    /// | bytes | meaning |
+    /// |---|---|
+    /// | 1 | 2 |
+    /// | 8, big-endian | how many |
+    /// | .. | the key |
+    #[expect(clippy::big_endian_bytes, reason = "as in other bookmarks")]
+    fn bookmark_after(&self, key: &[u8], next: u64) -> Result<Bookmark> {
+        if !self.may_repeat() {
+            return key_bookmark::after(key);
+        }
+        let shown = next - self.blocks.lower_bound(key)?;
+        Bookmark::of(&[&[2], &shown.to_be_bytes(), key])
+    }
+
+    /// How many records come before the place that a bookmark names.
+    #[expect(clippy::big_endian_bytes, reason = "as in other bookmarks")]
+    fn place_of(&self, bookmark: Option<&Bookmark>) -> Result<u64> {
+        let Some(bookmark) = bookmark else {
+            return Ok(0);
+        };
+        if let Some((2, rest)) = bookmark.as_bytes().split_first()
+            && let Some((shown, key)) = rest.split_first_chunk::<8>()
+        {
+            let place = self
+                .blocks
+                .lower_bound(key)?
+                .saturating_add(u64::from_be_bytes(*shown));
+            return Ok(place.min(self.blocks.upper_bound(key)?));
+        }
+        let (key, is_after) = key_bookmark::decode(bookmark)?;
+        if is_after {
+            self.blocks.upper_bound(key)
+        } else {
+            self.blocks.lower_bound(key)
+        }
+    }
+}

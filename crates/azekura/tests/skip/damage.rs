@@ -1,0 +1,289 @@
+//! Damaged files: a flipped bit anywhere, an end that is cut off, sectors that the device does not give.
+//!
+//! Every answer is the right one, or an error; never a wrong one, or absence. What the damage does not touch is read; `check` finds
+//! damage that costs anything; a repair brings over all that can be read, and counts what is missing.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::io::{Access, Directory as _, Storage};
+use azekura::record::skip::{SkipReader, repair};
+use azekura::testkit::suite::{case, demand, share};
+use azekura::testkit::{Random, round_seed};
+use azekura::{Kind, Persistent as _, Reader as _};
+
+use super::{Built, NAME, Records};
+
+/// Opens the file with an empty cache: what was verified before does not count.
+fn opened(built: &Built) -> azekura::Result<SkipReader> {
+    built.disk.evict();
+    SkipReader::open_on(built.disk.directory().open(Path::new(NAME), Access::Read)?)
+}
+
+/// Reads everything that can be read. How many records are lost.
+fn lost_of(file: &SkipReader, expected: &Records, built: &Built, random: &mut Random) -> usize {
+    let mut errors = 0;
+    let mut seen = Records::new();
+    let end = file.scan_past(
+        None,
+        &mut |key, value| {
+            seen.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        },
+        &mut |error| {
+            assert!(
+                matches!(error.kind(), Kind::Corrupted | Kind::Io),
+                "{error}"
+            );
+            errors += 1;
+            Ok(())
+        },
+    );
+    assert!(end.unwrap().is_none());
+    // They are those of the file, in order, and others are missing.
+    let mut rest = expected.iter();
+    for record in &seen {
+        assert!(
+            rest.any(|own| own == record),
+            "a record that is not in the file"
+        );
+    }
+    let lost = expected.len() - seen.len();
+    assert_eq!(lost > 0, errors > 0, "{lost} records lost, {errors} errors");
+    let order = built.order();
+    for _ in 0..100 {
+        if expected.is_empty() {
+            break;
+        }
+        let (key, _) = random.choose(expected);
+        let first = expected.partition_point(|(own, _)| order.compare(own, key).is_lt());
+        match file.get(key) {
+            Ok(value) => assert_eq!(value.as_ref(), Some(&expected[first].1), "{key:?}"),
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), Kind::Corrupted | Kind::Io),
+                    "{error}"
+                );
+                assert!(lost > 0, "{error}");
+            }
+        }
+        let index = random.index(expected.len());
+        match file.by_index(index as u64) {
+            Ok(record) => assert_eq!(record.as_ref(), expected.get(index)),
+            Err(error) => assert!(lost > 0, "{error}"),
+        }
+    }
+    lost
+}
+
+/// Repairs the file, and compares what comes out.
+fn repaired(built: &Built, expected: &Records, lost: usize, random: &mut Random) {
+    let folder = tempfile::tempdir().unwrap();
+    let (damaged, target) = (folder.path().join("a.azs"), folder.path().join("b.azs"));
+    let storage = built
+        .disk
+        .directory()
+        .open(Path::new(NAME), Access::Read)
+        .unwrap();
+    std::fs::write(&damaged, bytes_of(storage.as_ref())).unwrap();
+    let report = repair(&damaged, &target, &mut |_, _| {}).unwrap();
+    let file = SkipReader::open(&target).unwrap();
+    assert_eq!(file.order(), built.order());
+    assert!(file.check(&mut |_, _| {}).unwrap().is_sound());
+    assert_eq!(report.recovered, file.count());
+    assert_eq!(report.recovered + report.missing, expected.len() as u64);
+    assert_eq!(report.missing > 0, report.losses > 0);
+    assert_eq!(report.losses.min(1000), report.lost.len() as u64);
+    // What the levels above hide is in leaves.
+    assert!(
+        report.missing <= lost as u64,
+        "{report:?}, {lost} were lost to a reader"
+    );
+    let left = lost_of(&file, &all_of(&file), built, random);
+    assert_eq!(left, 0);
+    let mut rest = expected.iter();
+    for record in &all_of(&file) {
+        assert!(
+            rest.any(|own| own == record),
+            "a record that was not in the file"
+        );
+    }
+}
+
+fn all_of(file: &SkipReader) -> Records {
+    let mut all = Records::new();
+    file.scan(None, &mut |key, value| {
+        all.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+/// All bytes; zeros where they cannot be read.
+fn bytes_of(storage: &dyn Storage) -> Vec<u8> {
+    let mut bytes = vec![0; storage.size().unwrap() as usize];
+    for (at, sector) in bytes.chunks_mut(512).enumerate() {
+        if storage.read_at(at as u64 * 512, sector).is_err() {
+            sector.fill(0);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_flipped_bit_costs_what_it_stands_in() {
+    let (mut flips, mut costly) = (0, 0);
+    for round in 0..share(300) {
+        let seed = round_seed() + 1_000_000 + round;
+        let built = Built::draw(seed, 4000);
+        let _case = case(seed, &built);
+        let size = {
+            built.build().unwrap();
+            let storage = built
+                .disk
+                .directory()
+                .open(Path::new(NAME), Access::Read)
+                .unwrap();
+            storage.size().unwrap()
+        };
+        let expected = built.expected();
+        let mut random = Random::new(!seed);
+        for _ in 0..6 {
+            let (offset, mask) = (random.below(size), 1 << random.index(8));
+            built.disk.rot(NAME, offset, mask);
+            let file = opened(&built).unwrap();
+            let lost = lost_of(&file, &expected, &built, &mut random);
+            let report = file.check(&mut |_, _| {}).unwrap();
+            if lost > 0 {
+                costly += 1;
+                assert!(
+                    report.needs_repair(),
+                    "a check finds nothing at {offset:#x}"
+                );
+                assert!(lost < expected.len() || expected.len() < 800 || offset >= size - 4096);
+            }
+            if offset < 8192 {
+                // One superblock is lost; the other one states the same.
+                assert_eq!(lost, 0);
+            }
+            if random.one_in(3) {
+                repaired(&built, &expected, lost, &mut random);
+            }
+            built.disk.rot(NAME, offset, mask);
+            flips += 1;
+        }
+        assert!(
+            opened(&built)
+                .unwrap()
+                .check(&mut |_, _| {})
+                .unwrap()
+                .is_sound()
+        );
+    }
+    demand(flips, share(300) * 6, "flipped bits of sorted files");
+    demand(costly, share(300), "of them that cost records");
+}
+
+#[test]
+fn sectors_that_cannot_be_read_are_errors() {
+    let mut tried = 0;
+    for round in 0..share(200) {
+        let seed = round_seed() + 2_000_000 + round;
+        let built = Built::draw(seed, 4000);
+        let _case = case(seed, &built);
+        let size = built.build().unwrap().stats().file_bytes;
+        let expected = built.expected();
+        let mut random = Random::new(!seed);
+        let at = random.below(size) & !511;
+        let end = at + 512 * (1 + random.below(8));
+        built
+            .disk
+            .make_unreadable(NAME, at.max(4096)..end.min(size).max(at.max(4096)));
+        let file = opened(&built).unwrap();
+        let lost = lost_of(&file, &expected, &built, &mut random);
+        repaired(&built, &expected, lost, &mut random);
+        tried += 1;
+    }
+    demand(tried, share(200), "sorted files with unreadable sectors");
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_refused_and_repaired() {
+    let mut tried = 0;
+    for round in 0..share(200) {
+        let seed = round_seed() + 3_000_000 + round;
+        let built = Built::draw(seed, 4000);
+        let _case = case(seed, &built);
+        let size = built.build().unwrap().stats().file_bytes;
+        let expected = built.expected();
+        let folder = tempfile::tempdir().unwrap();
+        let (damaged, target) = (folder.path().join("a.azs"), folder.path().join("b.azs"));
+        let storage = built
+            .disk
+            .directory()
+            .open(Path::new(NAME), Access::Read)
+            .unwrap();
+        let mut bytes = bytes_of(storage.as_ref());
+        let mut random = Random::new(!seed);
+        let len = random.below(size);
+        bytes.truncate(len as usize);
+        std::fs::write(&damaged, &bytes).unwrap();
+        let refused = SkipReader::open(&damaged).unwrap_err();
+        let kind = if len == 0 {
+            Kind::Mismatch
+        } else {
+            Kind::Corrupted
+        };
+        assert_eq!(refused.kind(), kind, "{refused}");
+        match repair(&damaged, &target, &mut |_, _| {}) {
+            Ok(report) => {
+                assert_eq!(report.recovered + report.missing, expected.len() as u64);
+                let file = SkipReader::open(&target).unwrap();
+                let all = all_of(&file);
+                let mut rest = expected.iter();
+                assert!(all.iter().all(|record| rest.any(|own| own == record)));
+            }
+            Err(error) => {
+                assert!(len < 8192, "{error}");
+                assert!(!target.exists());
+            }
+        }
+        tried += 1;
+    }
+    demand(tried, share(200), "sorted files that were cut off");
+}
+
+#[test]
+fn readers_of_a_replaced_file_keep_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.azs");
+    let built = |value: &[u8]| {
+        let options = azekura::record::skip::BuildOptions::new();
+        let new = folder.path().join("new.azs");
+        let mut builder = azekura::record::skip::SkipBuilder::create(&new, &options).unwrap();
+        for number in 0..5000u32 {
+            builder
+                .put(format!("{number:08}").as_bytes(), value)
+                .unwrap();
+        }
+        drop(builder.finish(&mut |_, _| {}).unwrap());
+        std::fs::rename(&new, &path).unwrap();
+    };
+    built(b"old");
+    let old = Arc::new(SkipReader::open(&path).unwrap());
+    built(b"new");
+    let new = SkipReader::open(&path).unwrap();
+    for number in (0..5000u32).rev() {
+        let key = format!("{number:08}");
+        assert_eq!(
+            old.get(key.as_bytes()).unwrap().as_deref(),
+            Some(&b"old"[..])
+        );
+        assert_eq!(
+            new.get(key.as_bytes()).unwrap().as_deref(),
+            Some(&b"new"[..])
+        );
+    }
+}
