@@ -21,6 +21,7 @@ mod command;
 mod exit;
 mod figures;
 mod format;
+mod input;
 mod listing;
 mod output;
 mod progress;

@@ -11,23 +11,20 @@
 //! error states, and the same import again stores the others too. Memory is bounded by a batch.
 //! It does not know the formats: `format/` does.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal as _, Seek as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use azekura::io::create_whole;
 use azekura::io::file::Files;
 use azekura::record::hash::HashDb;
-use azekura::{Engine, Error, Result};
+use azekura::{Engine, Result};
 
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};
+use crate::input::Input;
 use crate::output::Output;
-use crate::output::note;
 use crate::progress::Progress;
 use crate::store::{Conflict, Filler, Writing, limits, of_target, refuse_existing};
-use crate::whole::{standard_input, unreadable};
 
 /// Store the records of tsv, flat records or JSON lines
 #[derive(clap::Args)]
@@ -135,89 +132,4 @@ impl Import {
         }
         Ok(())
     }
-}
-
-/// What is imported.
-struct Input {
-    name: PathBuf,
-    /// Nothing: standard input, read once.
-    file: Option<File>,
-    size: u64,
-}
-
-impl Input {
-    /// Opens `source`. Unless it is read `once`, standard input and pipes go to a temporary file.
-    fn open(source: &Path, once: bool) -> Result<Self> {
-        let failed = |error| unreadable("cannot read the input", error, source);
-        let standard = source == Path::new("-");
-        let name = if standard {
-            PathBuf::from("(standard input)")
-        } else {
-            source.to_path_buf()
-        };
-        if standard && once {
-            drop(standard_input().map_err(failed)?);
-            return Ok(Self {
-                name,
-                file: None,
-                size: 0,
-            });
-        }
-        let file = if standard {
-            if io::stdin().is_terminal() {
-                note!("azekura: reading records from the terminal; end with ctrl-d");
-            }
-            spool(&mut standard_input().map_err(failed)?, &name)?
-        } else {
-            let mut file = File::open(source).map_err(failed)?;
-            let kind = file.metadata().map_err(failed)?.file_type();
-            if kind.is_dir() {
-                return Err(failed(io::ErrorKind::IsADirectory.into()));
-            }
-            if kind.is_file() || once {
-                file
-            } else {
-                spool(&mut file, &name)?
-            }
-        };
-        let size = file.metadata().map_err(failed)?.len();
-        Ok(Self {
-            name,
-            file: Some(file),
-            size,
-        })
-    }
-
-    fn stream(&self) -> Result<Box<dyn BufRead>> {
-        match &self.file {
-            None => Ok(Box::new(BufReader::new(io::stdin()))),
-            Some(file) => {
-                let failed = |error| unreadable("cannot read the input", error, &self.name);
-                let file = file.try_clone().map_err(failed)?;
-                Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
-            }
-        }
-    }
-
-    fn rewind(&mut self) -> Result<()> {
-        self.file.as_mut().map_or(Ok(()), |file| {
-            file.rewind()
-                .map_err(|error| unreadable("cannot read the input again", error, &self.name))
-        })
-    }
-}
-
-/// Copies a stream that can be read only once into a temporary file without a name.
-fn spool(from: &mut dyn io::Read, name: &Path) -> Result<File> {
-    tempfile::tempfile()
-        .and_then(|mut file| {
-            io::copy(from, &mut file)?;
-            file.rewind()?;
-            Ok(file)
-        })
-        .map_err(|error| {
-            let error = Error::io("cannot keep the input in a temporary file", error).at(name);
-            error
-                .remedy("free space in the folder for temporary files, or choose another by TMPDIR")
-        })
 }

@@ -4,8 +4,7 @@
 
 use std::path::PathBuf;
 
-use azekura::record::hash::HashReader;
-use azekura::{Durability, Reader as _, Result};
+use azekura::{Durability, Result};
 
 use crate::exit::Outcome;
 use crate::figures;
@@ -23,7 +22,7 @@ pub(crate) struct Inspect {
 
 impl Inspect {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let store = HashReader::open(&self.file)?;
+        let (mut rows, store) = azekura::open::inspect(&self.file)?;
         let promise = store.promise();
         let durability = promise
             .durability
@@ -31,7 +30,6 @@ impl Inspect {
                 Durability::Process => "process",
                 Durability::Power => "power",
             });
-        let mut rows = store.inspect();
         rows.push(("durability", durability.to_string()));
         rows.push(("key_len_max", promise.key_len_max.to_string()));
         rows.push(("value_len_max", promise.value_len_max.to_string()));

@@ -27,6 +27,7 @@ mod repair;
 mod search;
 mod serve;
 mod set;
+mod skip;
 mod top;
 mod tour;
 
@@ -79,6 +80,7 @@ subcommands! {
     Import(import::Import),
     Merge(merge::Merge),
     Object(object::Object),
+    Skip(skip::Skip),
     Tour(tour::Tour),
     #[command(hide = true)]
     TourWriter(tour::Writer),

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use azekura::Result;
-use azekura::record::hash;
+use azekura::record::{hash, skip};
 use serde::Serialize;
 use serde_json::json;
 
@@ -48,6 +48,9 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.target)?;
+        if azekura::open::is_sorted(&self.damaged)? {
+            return self.repair_sorted(out);
+        }
         let progress = Progress::work("repairing");
         let repaired = hash::repair(&self.damaged, &self.target, &mut progress.report());
         let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
@@ -71,6 +74,34 @@ impl Repair {
         }
         let whole = report.losses == 0 && report.doubtful == 0;
         Ok(Outcome::of_whole(whole))
+    }
+}
+
+impl Repair {
+    fn repair_sorted(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let progress = Progress::work("repairing");
+        let repaired = skip::repair(&self.damaged, &self.target, &mut progress.report());
+        let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
+        drop(progress);
+        if self.json {
+            out.json(&json!({
+                "recovered": report.recovered,
+                "missing": report.missing,
+                "losses": report.losses,
+                "lost": report.lost,
+            }))?;
+        } else {
+            for lost in &report.lost {
+                out.line(format_args!("lost: {lost}"))?;
+            }
+            out.more("lost", report.losses, report.lost.len())?;
+            out.line(format_args!(
+                "{} recovered, {} missing",
+                counted(report.recovered, "record", "records"),
+                report.missing
+            ))?;
+        }
+        Ok(Outcome::of_whole(report.losses == 0))
     }
 }
 

@@ -1,0 +1,159 @@
+//! `skip`: builds sorted files, from records in any order and from other sorted files.
+//!
+//! The file appears when it is whole: after an error, or when the command is ended, there is none. Nothing is kept of the input but
+//! what is sorted. What a sorted file holds is read by `get`, `list`, `search`, `export`, `check`, `inspect`, `copy` and `repair`.
+//! It does not change a file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use azekura::order::Order;
+use azekura::record::skip::{BuildOptions, Reducer, SkipBuilder, SkipReader};
+use azekura::{Reader as _, Result};
+use azekura_wire::parse_size;
+
+use crate::exit::Outcome;
+use crate::format::{Format, Limits, Record};
+use crate::input::Input;
+use crate::output::{Output, counted};
+use crate::progress::Progress;
+use crate::store::{of_target, refuse_existing};
+
+/// Build sorted files: read by many processes, never changed, a lookup is one read a level
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Skip {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Build(Build),
+    Merge(Merge),
+}
+
+impl Skip {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        match &self.verb {
+            Verb::Build(build) => build.run(out),
+            Verb::Merge(merge) => merge.run(out),
+        }
+    }
+}
+
+/// What becomes of several values of one key, and the memory to sort in.
+#[derive(clap::Args)]
+struct Sorting {
+    /// What is stored of several values of a key
+    #[arg(long, value_parser = Reducer::NAMES, default_value = "last", value_name = "REDUCER")]
+    reducer: String,
+    /// Bytes to sort in; more records are sorted in parts, in the folder of the target
+    #[arg(long, value_parser = parse_size, default_value = "256MiB", value_name = "SIZE")]
+    memory: u64,
+}
+
+impl Sorting {
+    fn options(&self) -> BuildOptions {
+        BuildOptions::new()
+            .reducer(Reducer::from_name(&self.reducer).unwrap_or_default())
+            .memory(self.memory)
+    }
+}
+
+/// Build a sorted file from tsv, flat records or JSON lines, in any order
+#[derive(clap::Args)]
+struct Build {
+    /// The file to make, by convention NAME.azs
+    target: PathBuf,
+    /// The form
+    format: Format,
+    /// What to read; - or nothing is standard input
+    #[arg(default_value = "-", hide_default_value = true)]
+    source: PathBuf,
+    /// The order of keys, which the file keeps
+    #[arg(long, value_parser = Order::ALL.map(Order::name), default_value = "lexical", value_name = "ORDER")]
+    order: String,
+    /// The records come in this order: nothing is sorted, and a record out of order ends it
+    #[arg(long)]
+    sorted: bool,
+    #[command(flatten)]
+    sorting: Sorting,
+}
+
+impl Build {
+    fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        refuse_existing(&self.target)?;
+        let input = Input::open(&self.source, true)?;
+        let order = Order::from_name(&self.order).unwrap_or_default();
+        let options = self.sorting.options().order(order).is_sorted(self.sorted);
+        let full = |error| of_target(error, &self.target, None);
+        let mut builder = SkipBuilder::create(&self.target, &options).map_err(full)?;
+        let limits = Limits {
+            key: builder.limits().0,
+            value: builder.limits().1,
+        };
+        let progress = Progress::bytes("reading", input.size);
+        let mut reader = self.format.reader(input.stream()?, &input.name, limits);
+        let mut record = Record::default();
+        let mut read = 0_u64;
+        while reader.read(&mut record)? {
+            builder.put(&record.key, &record.value).map_err(full)?;
+            read += 1;
+            progress.set(reader.consumed());
+        }
+        drop(progress);
+        finish(builder, read, full, out)
+    }
+}
+
+/// Merge sorted files of one order into a new one; of equal keys, the values of later files come later
+#[derive(clap::Args)]
+struct Merge {
+    /// The file to make, by convention NAME.azs
+    target: PathBuf,
+    /// The sorted files; they are not changed
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    #[command(flatten)]
+    sorting: Sorting,
+}
+
+impl Merge {
+    fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        refuse_existing(&self.target)?;
+        let sources = self
+            .sources
+            .iter()
+            .map(|source| SkipReader::open(source).map(Arc::new));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let order = sources
+            .first()
+            .map(|source| source.order())
+            .unwrap_or_default();
+        let full = |error| of_target(error, &self.target, None);
+        let options = self.sorting.options().order(order);
+        let mut builder = SkipBuilder::create(&self.target, &options).map_err(full)?;
+        for source in &sources {
+            builder.merge(source)?;
+        }
+        let read = sources.iter().map(|source| source.count()).sum();
+        finish(builder, read, full, out)
+    }
+}
+
+/// Writes the file, and states what is in it.
+fn finish(
+    builder: SkipBuilder,
+    read: u64,
+    full: impl Fn(azekura::Error) -> azekura::Error,
+    out: &mut Output<'_>,
+) -> Result<Outcome> {
+    let progress = Progress::new("writing", read);
+    let file = builder.finish(&mut progress.report()).map_err(full)?;
+    drop(progress);
+    let stored = counted(file.count(), "record", "records");
+    let summary = format!("{stored} stored, {read} read");
+    out.after_change(&summary, &summary)?;
+    Ok(Outcome::Yes)
+}
