@@ -149,7 +149,7 @@ pub struct OpenOptions {
     /// Durability of an acknowledged change. `Process`.
     pub durability: Durability,
     /// Objects of at most this many bytes go to the journal first, and then into packed extents; 0: none. At most 64 KiB less 72
-    /// bytes. 2 KiB.
+    /// bytes, and half a segment of the journal (a 64th of it, of 4 KiB to 1 MiB) less 64 bytes. 2 KiB.
     pub small_max: u64,
     /// Interval of background syncs. None.
     pub sync_interval: Option<Duration>,

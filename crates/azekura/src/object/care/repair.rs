@@ -181,7 +181,15 @@ impl Store {
             core.finish_repair(report, &unclaimed, trial, progress)
         };
         match rebuild(OldSegments::Kept) {
-            Err(error) if error.kind() == Kind::Full => rebuild(OldSegments::Reused),
+            Err(error) if error.kind() == Kind::Full => {
+                // Once a superblock is written, what it needs is not the old one's.
+                let newest = SuperblockPair::<Super>::read(journal.as_ref())?.sequence;
+                if newest == found_super.sequence {
+                    rebuild(OldSegments::Reused)
+                } else {
+                    Err(error)
+                }
+            }
             repaired => repaired,
         }
     }

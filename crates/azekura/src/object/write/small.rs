@@ -35,6 +35,8 @@ use crate::room;
 
 /// Approximate bytes of a packed extent.
 const PACK_SIZE: u64 = 256 << 10;
+/// Bytes of a frame besides the value, at most.
+const FRAME_REST: u64 = 64;
 /// Most packed extents that a checkpoint empties.
 const EMPTIED_MAX: usize = 64;
 
@@ -88,9 +90,11 @@ struct Moved {
 }
 
 impl Core {
-    /// Whether an object of this length goes to the journal first.
+    /// Whether an object of this length goes to the journal first. A frame of more than half a segment takes whole segments: a few of
+    /// these would leave a full journal no segment for removals.
     pub(crate) fn is_small(&self, len: usize) -> bool {
-        let small_max = self.options.small_max.min(extent::PACKED_LEN_MAX);
+        let half = self.log.geometry().segment_size() / 2 - FRAME_REST;
+        let small_max = self.options.small_max.min(extent::PACKED_LEN_MAX).min(half);
         small_max > 0 && len as u64 <= small_max
     }
 
