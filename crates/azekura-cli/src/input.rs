@@ -32,6 +32,9 @@ impl Input {
         } else {
             source.to_path_buf()
         };
+        if standard && io::stdin().is_terminal() {
+            note!("azekura: reading records from the terminal; end with ctrl-d");
+        }
         if standard && once {
             drop(standard_input().map_err(failed)?);
             return Ok(Self {
@@ -41,9 +44,6 @@ impl Input {
             });
         }
         let file = if standard {
-            if io::stdin().is_terminal() {
-                note!("azekura: reading records from the terminal; end with ctrl-d");
-            }
             spool(&mut standard_input().map_err(failed)?, &name)?
         } else {
             let mut file = File::open(source).map_err(failed)?;

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, Reader};
 use crate::error::{Error, Kind, Result};
+use crate::io::Access;
 use crate::io::file::File;
-use crate::io::{Access, Storage};
-use crate::kernel::Slots;
 use crate::record::hash::{HashDb, HashReader, OpenOptions};
-use crate::record::skip::{SkipReader, is_skip};
+use crate::record::skip::{SkipReader, is_sorted_file};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
@@ -40,10 +39,6 @@ fn unchangeable(error: Error, path: &Path) -> Error {
     }
 }
 
-fn is_sorted_file(storage: &dyn Storage) -> bool {
-    Slots::read(storage).is_ok_and(|slots| is_skip(&slots))
-}
-
 /// Opens an existing store of any engine for reading, concurrently with its writer if there is one.
 pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
     open_reader(path, |hash| hash)
@@ -57,7 +52,7 @@ pub fn open_damaged(path: &Path) -> Result<Box<dyn Reader>> {
 
 fn open_reader(path: &Path, hash: fn(HashReader) -> HashReader) -> Result<Box<dyn Reader>> {
     let storage = Arc::new(File::open(path, Access::Read)?);
-    if is_sorted_file(storage.as_ref()) {
+    if is_sorted_file(&*storage) {
         return Ok(Box::new(SkipReader::open_on(storage)?));
     }
     Ok(Box::new(hash(HashReader::open_on(storage)?)))
@@ -69,7 +64,7 @@ pub type Properties = Vec<(&'static str, String)>;
 /// Properties of a store of any engine, by name, in a fixed order, and the open store.
 pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
     let storage = Arc::new(File::open(path, Access::Read)?);
-    if is_sorted_file(storage.as_ref()) {
+    if is_sorted_file(&*storage) {
         let file = SkipReader::open_on(storage)?;
         return Ok((file.inspect(), Box::new(file)));
     }

@@ -25,7 +25,7 @@ pub(crate) struct List {
     /// Print at most so many records, and then where to continue [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     items: Option<u64>,
-    /// Begin with this key, if it is present
+    /// Begin with this key; in a hash file, if it is present
     #[arg(long, value_name = "KEY", conflicts_with = "bookmark")]
     from: Option<OsString>,
     /// Continue where an earlier list ended

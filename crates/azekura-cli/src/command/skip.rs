@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use azekura::order::Order;
 use azekura::record::skip::{BuildOptions, Reducer, SkipBuilder, SkipReader};
-use azekura::{Reader as _, Result};
+use azekura::{Kind, Reader as _, Result};
 use azekura_wire::parse_size;
 
 use crate::exit::Outcome;
@@ -19,7 +19,7 @@ use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::{of_target, refuse_existing};
 
-/// Build sorted files: read by many processes, never changed, a lookup is one read a level
+/// Build sorted files, which get, list, search, export, check, copy and repair read
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Skip {
@@ -48,7 +48,8 @@ struct Sorting {
     /// What is stored of several values of a key
     #[arg(long, value_parser = Reducer::NAMES, default_value = "last", value_name = "REDUCER")]
     reducer: String,
-    /// Bytes to sort in; more records are sorted in parts, in the folder of the target
+    /// Bytes to sort in; more records are sorted in parts, in the folder of the target. The values of one key are in memory
+    /// besides
     #[arg(long, value_parser = parse_size, default_value = "256MiB", value_name = "SIZE")]
     memory: u64,
 }
@@ -98,7 +99,12 @@ impl Build {
         let mut record = Record::default();
         let mut read = 0_u64;
         while reader.read(&mut record)? {
-            builder.put(&record.key, &record.value).map_err(full)?;
+            let put = builder.put(&record.key, &record.value);
+            // One that is out of order stands in the input.
+            put.map_err(|error| match error.kind() {
+                Kind::Invalid => error.at(&input.name),
+                _ => full(error),
+            })?;
             read += 1;
             progress.set(reader.consumed());
         }

@@ -21,7 +21,7 @@
 //! | 7 | 1 | 1: there is a lower fence; 2: there is an upper one |
 //! | 8 | 2 | bytes that all keys here begin with |
 //! | 10 | 2 | length of the lower fence: no key here is less |
-//! | 12 | 2 | length of the upper fence: every key here is less |
+//! | 12 | 2 | length of the upper fence: every key here is less, or equal where keys repeat |
 //! | 14 | 2 | where the last entry was inserted |
 //! | 16 | 2 | how many entries in a row were inserted near the one before |
 //! | 18 | 6 | zero |

@@ -24,7 +24,8 @@ pub struct Search {
 }
 
 impl<'m> Node<'m> {
-    /// The first entry whose key is not less than `key`, and whether it is equal. `key` lies between the fences.
+    /// The first entry whose key is not less than `key`, and whether it is equal; of several equal ones, as a sorted file may have,
+    /// the first. `key` lies between the fences, or is the upper one.
     #[inline(always)]
     pub fn find(self, key: &[u8]) -> (usize, bool) {
         self.find_from(0, key)
@@ -91,13 +92,15 @@ impl<'m> Node<'m> {
         let mut high = self.heads_below(after, low, count);
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.compare(self.slot(middle), suffix) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return (middle, true),
-                Ordering::Greater => high = middle,
+            if self.compare(self.slot(middle), suffix).is_lt() {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
-        (low, false)
+        let slot = self.slot(low);
+        let is_equal = low < count && slot.head() == head && self.compare(slot, suffix).is_eq();
+        (low, is_equal)
     }
 
     /// The first entry from `first` on whose slot is not less than `target`.
@@ -196,16 +199,20 @@ impl<'m> Node<'m> {
 
     fn find_by(self, first: usize, count: usize, key: &[u8]) -> (usize, bool) {
         let (mut low, mut high) = (first, count.max(first));
+        // Of the entry at `high`.
+        let mut is_equal = false;
         let mut other = Key::default();
         while low < high {
             let middle = usize::midpoint(low, high);
             self.key(middle, &mut other);
             match self.order.compare(other.bytes(), key) {
                 Ordering::Less => low = middle + 1,
-                Ordering::Equal => return (middle, true),
-                Ordering::Greater => high = middle,
+                found => {
+                    high = middle;
+                    is_equal = found.is_eq();
+                }
             }
         }
-        (low, false)
+        (low, is_equal)
     }
 }

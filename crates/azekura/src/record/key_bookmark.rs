@@ -27,7 +27,7 @@ pub(super) fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
         Some((after @ 0..=1, key)) => Ok((key, *after == 1)),
         _ => Err(
             Error::new(Kind::Invalid, "not a bookmark of a store in key order")
-                .found(quote(bookmark.as_bytes()), "0 or 1, and a key"),
+                .found(quote(bookmark.as_bytes()), "one that this store gave"),
         ),
     }
 }

@@ -4,10 +4,11 @@
 //! failed building reports its error and leaves nothing.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use azekura::io::sim::{Fault, Limits, Operation};
-use azekura::io::{Access, Directory as _};
-use azekura::record::skip::SkipReader;
+use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
+use azekura::io::{Access, Directory};
+use azekura::record::skip::{BuildOptions, SkipBuilder, SkipReader};
 use azekura::testkit::suite::{case, demand, share};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Kind, Reader as _};
@@ -125,4 +126,40 @@ fn a_full_disk_leaves_nothing() {
         share(200) / 4,
         "buildings on disks that became full",
     );
+}
+
+/// What was sorted by then is lost with the error: a file without it is not made.
+#[test]
+fn an_error_that_a_merge_reports_ends_the_building() {
+    let options = BuildOptions::new().memory(64u64 << 10);
+    let mut failed = 0;
+    for nth in 0..12 {
+        let disk = SimDisk::new(nth);
+        let build = |name: &str| {
+            let directory: Box<dyn Directory> = Box::new(disk.directory());
+            SkipBuilder::create_in(directory, Path::new(name), &options).unwrap()
+        };
+        let mut other = build("other.azs");
+        other.put(b"a", b"b").unwrap();
+        let other = Arc::new(other.finish(&mut |_, _| {}).unwrap());
+        let mut builder = build(NAME);
+        let count = disk.faults().count(Operation::Write);
+        disk.faults()
+            .fail(Operation::Write, count + nth, Fault::Error);
+        let put = |builder: &mut SkipBuilder| {
+            (0..1500_u32).try_for_each(|n| builder.put(&n.to_le_bytes(), b"value"))
+        };
+        let mut outcome = Ok(());
+        for _ in 0..3 {
+            outcome = outcome.and(put(&mut builder)).and(builder.merge(&other));
+        }
+        let finished = builder.finish(&mut |_, _| {});
+        if outcome.is_err() {
+            failed += 1;
+            assert_eq!(finished.err().unwrap().kind(), Kind::Poisoned);
+        }
+        let is_there = disk.directory().exists(Path::new(NAME)).unwrap();
+        assert!(!is_there || outcome.is_ok());
+    }
+    demand(failed, 3, "buildings that a merge ended");
 }

@@ -7,8 +7,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura::io::{Access, Directory as _, Storage};
-use azekura::record::skip::{SkipReader, repair};
+use azekura::engine::Cursor as _;
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory, Storage};
+use azekura::order::Order;
+use azekura::record::skip::{BuildOptions, SkipBuilder, SkipReader, repair};
 use azekura::testkit::suite::{case, demand, share};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Kind, Persistent as _, Reader as _};
@@ -52,6 +55,9 @@ fn lost_of(file: &SkipReader, expected: &Records, built: &Built, random: &mut Ra
     let lost = expected.len() - seen.len();
     assert_eq!(lost > 0, errors > 0, "{lost} records lost, {errors} errors");
     let order = built.order();
+    for _ in 0..4 {
+        from_a_key(file, &seen, expected, order, random);
+    }
     for _ in 0..100 {
         if expected.is_empty() {
             break;
@@ -75,6 +81,47 @@ fn lost_of(file: &SkipReader, expected: &Records, built: &Built, random: &mut Ra
         }
     }
     lost
+}
+
+/// A scan from a key, wherever it stands, shows what can be read from there on, also in parts; a cursor that fails stands on none.
+fn from_a_key(
+    file: &SkipReader,
+    seen: &Records,
+    expected: &Records,
+    order: Order,
+    random: &mut Random,
+) {
+    let Some((key, _)) = expected.get(random.index(expected.len().max(1))) else {
+        return;
+    };
+    let wanted = seen
+        .iter()
+        .filter(|(own, _)| order.compare(own, key).is_ge());
+    let mut shown = Records::new();
+    let mut from = Some(file.bookmark_at(key));
+    while let Some(place) = from {
+        let mut left = 1 + random.index(300);
+        let scanned = file.scan_past(
+            Some(&place),
+            &mut |key, value| {
+                shown.push((key.to_vec(), value.to_vec()));
+                left -= 1;
+                if left == 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+            &mut |_| Ok(()),
+        );
+        from = scanned.unwrap();
+    }
+    assert!(wanted.eq(&shown), "a scan from {key:?} shows others");
+    let mut cursor = file.cursor();
+    cursor.first().ok();
+    if cursor.seek(key).is_err() {
+        assert!(cursor.get().is_none());
+    }
 }
 
 /// Repairs the file, and compares what comes out.
@@ -162,10 +209,11 @@ fn a_flipped_bit_costs_what_it_stands_in() {
                     report.needs_repair(),
                     "a check finds nothing at {offset:#x}"
                 );
-                assert!(lost < expected.len() || expected.len() < 800 || offset >= size - 4096);
+                let is_root = offset >= size - 8192;
+                assert!(lost < expected.len() || expected.len() < 800 || is_root);
             }
-            if offset < 8192 {
-                // One superblock is lost; the other one states the same.
+            if offset < 8192 || offset >= size - 4096 {
+                // One superblock is lost; the others state the same.
                 assert_eq!(lost, 0);
             }
             if random.one_in(3) {
@@ -196,11 +244,11 @@ fn sectors_that_cannot_be_read_are_errors() {
         let size = built.build().unwrap().stats().file_bytes;
         let expected = built.expected();
         let mut random = Random::new(!seed);
-        let at = random.below(size) & !511;
+        let at = random.below(size - 4096) & !511;
         let end = at + 512 * (1 + random.below(8));
         built
             .disk
-            .make_unreadable(NAME, at.max(4096)..end.min(size).max(at.max(4096)));
+            .make_unreadable(NAME, at.max(4096)..end.min(size - 4096).max(at.max(4096)));
         let file = opened(&built).unwrap();
         let lost = lost_of(&file, &expected, &built, &mut random);
         repaired(&built, &expected, lost, &mut random);
@@ -260,9 +308,9 @@ fn readers_of_a_replaced_file_keep_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.azs");
     let built = |value: &[u8]| {
-        let options = azekura::record::skip::BuildOptions::new();
+        let options = BuildOptions::new();
         let new = folder.path().join("new.azs");
-        let mut builder = azekura::record::skip::SkipBuilder::create(&new, &options).unwrap();
+        let mut builder = SkipBuilder::create(&new, &options).unwrap();
         for number in 0..5000u32 {
             builder
                 .put(format!("{number:08}").as_bytes(), value)
@@ -285,5 +333,97 @@ fn readers_of_a_replaced_file_keep_the_old_one() {
             new.get(key.as_bytes()).unwrap().as_deref(),
             Some(&b"new"[..])
         );
+    }
+}
+
+/// Long keys that begin alike, of which one leaf is damaged: those of other leaves are found.
+#[test]
+fn a_damaged_leaf_costs_long_keys_that_begin_alike_no_other_leaf() {
+    let disk = SimDisk::new(1);
+    let directory: Box<dyn Directory> = Box::new(disk.directory());
+    let options = BuildOptions::new();
+    let mut builder = SkipBuilder::create_in(directory, Path::new(NAME), &options).unwrap();
+    let key = |number: u32| format!("{}{number:05}", "S".repeat(510)).into_bytes();
+    for number in 0..2000 {
+        builder
+            .put(&key(number), number.to_string().as_bytes())
+            .unwrap();
+    }
+    drop(builder.finish(&mut |_, _| {}).unwrap());
+    let open = || {
+        disk.evict();
+        let storage = disk.directory().open(Path::new(NAME), Access::Read);
+        SkipReader::open_on(storage.unwrap()).unwrap()
+    };
+    let size = open().stats().file_bytes;
+    let mut damaged_leaves = 0;
+    for block in 2..size / 4096 - 1 {
+        let offset = block * 4096 + 100;
+        disk.rot(NAME, offset, 4);
+        let file = open();
+        let mut left = 0;
+        let scanned = file.scan_past(
+            None,
+            &mut |_, _| {
+                left += 1;
+                ControlFlow::Continue(())
+            },
+            &mut |_| Ok(()),
+        );
+        scanned.unwrap();
+        let found = (0..2000).step_by(7).filter(|number| {
+            let found = file.get(&key(*number));
+            found.is_ok_and(|value| value == Some(number.to_string().into_bytes()))
+        });
+        let (found, lost) = (found.count(), 2000 - left);
+        if lost < 1000 {
+            assert!(
+                found + lost / 7 + 3 >= 2000 / 7,
+                "{found} of {left} are found"
+            );
+            damaged_leaves += u64::from(lost > 1);
+        }
+        disk.rot(NAME, offset, 4);
+    }
+    demand(damaged_leaves, 8, "damaged leaves of keys that begin alike");
+}
+
+/// A copy of damage would take the place of the last whole one.
+#[test]
+fn a_damaged_file_is_not_copied_and_one_with_a_lost_superblock_is_whole_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut builder = SkipBuilder::create(at("a.azs"), &BuildOptions::new()).unwrap();
+    for number in 0..3000 {
+        builder
+            .put(format!("{number:05}").as_bytes(), b"value")
+            .unwrap();
+    }
+    drop(builder.finish(&mut |_, _| {}).unwrap());
+    let whole = std::fs::read(at("a.azs")).unwrap();
+    let len = whole.len();
+    let mut damaged = whole.clone();
+    damaged[20_000] ^= 1;
+    std::fs::write(at("b.azs"), &damaged).unwrap();
+    let file = SkipReader::open(at("b.azs")).unwrap();
+    let error = file.copy_to(&at("c.azs"), &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+    assert!(!at("c.azs").exists());
+    // Any one of the three superblocks is enough.
+    let slots = [0, 4096, len - 4096];
+    for lost in 1..7_usize {
+        let mut damaged = whole.clone();
+        let lost: Vec<usize> = (0..3).filter(|slot| lost >> slot & 1 != 0).collect();
+        for slot in &lost {
+            damaged[slots[*slot]..slots[*slot] + 4096].fill(0);
+        }
+        std::fs::write(at("d.azs"), &damaged).unwrap();
+        let file = SkipReader::open(at("d.azs")).unwrap();
+        assert_eq!(file.damage().len(), lost.len());
+        assert_eq!(file.get(b"00007").unwrap().as_deref(), Some(&b"value"[..]));
+        assert!(azekura::open::is_sorted(&at("d.azs")).unwrap());
+        file.copy_to(&at("e.azs"), &mut |_, _| {}).unwrap();
+        assert!(std::fs::read(at("e.azs")).unwrap() == whole);
+        std::fs::remove_file(at("e.azs")).unwrap();
     }
 }

@@ -164,10 +164,19 @@ impl Built {
         if is_sorted {
             inputs.sort_by(|(a, _), (b, _)| order.compare(a, b));
         }
+        let lens = inputs
+            .iter()
+            .map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len));
+        // Passes of merging take their room in a file of the simulated disk, which ends at 64 MiB.
+        let little: &[u64] = if lens.sum::<usize>() < 2 << 20 {
+            &[64 << 10, 100 << 10, 1 << 20, 256 << 20]
+        } else {
+            &[1 << 20, 4 << 20, 256 << 20]
+        };
         let options = BuildOptions::new()
             .order(order)
             .reducer(Reducer::from_name(reducer).unwrap())
-            .memory(*random.choose(&[64 << 10, 100 << 10, 1 << 20, 256 << 20]))
+            .memory(*random.choose(little))
             .is_sorted(is_sorted);
         let disk = SimDisk::new(seed);
         let mut merged = Vec::new();

@@ -19,7 +19,7 @@ fn what_was_put_is_read_in_every_way() {
     let (mut files, mut records, mut runs) = (0, 0, 0);
     for round in 0..share(1200) {
         let seed = round_seed() + round;
-        let count_max = if round % 10 == 0 { 60_000 } else { 3000 };
+        let count_max = if round % 10 == 0 { 20_000 } else { 3000 };
         let built = Built::draw(seed, count_max);
         let _case = case(seed, &built);
         let file = built.build().unwrap();
@@ -30,7 +30,7 @@ fn what_was_put_is_read_in_every_way() {
         runs += u64::from(!built.options.is_sorted && built.inputs.len() > 2000);
     }
     demand(files, share(1200), "sorted files against a model");
-    demand(records, share(1200) * 800, "records in them");
+    demand(records, share(1200) * 600, "records in them");
     demand(runs, share(1200) / 8, "of them sorted in several runs");
 }
 

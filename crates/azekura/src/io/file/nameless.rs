@@ -36,6 +36,12 @@ impl File {
         if present(path)? {
             return Err(not_made(path, ErrorKind::AlreadyExists.into()));
         }
+        // What no file can be called is refused before the file is filled.
+        if let Err(error) = std::fs::symlink_metadata(path)
+            && error.kind() == ErrorKind::InvalidFilename
+        {
+            return Err(not_made(path, error));
+        }
         Self::unlinked(path)?.map_or_else(|| Self::temporary(path), Ok)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The file is mapped and shared between processes. A block, or an overflow, is verified when a process first touches it: one bit of
 //! each 512 bytes of the file states that. So a lookup computes no checksum afterwards. A file that has a name is never written:
-//! what was verified stays as it is, unless the device fails to give a page again, which is an error and not an answer.
+//! what was verified stays as it is, unless the device fails to give a page again, which is an error and not an answer; but that a
+//! reader who keeps what it is lent may see zeros there then.
 //!
 //! It does not know in what order records are.
 
@@ -12,16 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{
-    BLOCK, ENGINE, HEAD, NODE_WORDS, OVERFLOW_HEAD, OverflowHead, PIECE, Super, child_ordinal,
-    ordinal_of, verified_ordinal,
+    BLOCK, HEAD, NODE_WORDS, OVERFLOW_HEAD, OverflowHead, PIECE, Super, child_ordinal, ordinal_of,
+    verified_ordinal,
 };
 use crate::damage::Damage;
 use crate::error::{Error, Kind, Result, sizes};
 use crate::format::superblock;
 use crate::io::mmap::prefetch;
 use crate::io::{Map, Storage};
-use crate::kernel::Slots;
-use crate::node::{Found, Node};
+use crate::node::{Found, Key, Node};
 use crate::room;
 
 /// A block that was verified.
@@ -130,7 +130,7 @@ impl Blocks {
             return None;
         }
         // SAFETY: within the file, whose size was compared with `top.size`. No thread writes to it: a storage of this engine is written
-        // before it has its name, by a `Writer` that has ended, and opened for reading only.
+        // before it has its name, by a `Writer` that has ended, and never again.
         Some(unsafe { self.map.bytes_within(offset, len as usize) })
     }
 
@@ -141,6 +141,7 @@ impl Blocks {
         if !self.is_verified(offset) {
             self.verify(number)?;
         }
+        self.check_readable(offset, BLOCK, "a block")?;
         let Some((head, bytes)) = self
             .bytes(offset, BLOCK)
             .and_then(|bytes| bytes.split_at_checked(HEAD as usize))
@@ -162,8 +163,9 @@ impl Blocks {
     fn verify(&self, number: u32) -> Result<()> {
         let offset = u64::from(number) * BLOCK;
         let bytes = self.bytes(offset, BLOCK);
-        let is_block = offset >= superblock::SIZE
-            && bytes.is_some_and(|bytes| ordinal_of(self.top.identity, number, bytes).is_some());
+        let ordinal = bytes.and_then(|bytes| ordinal_of(self.top.identity, number, bytes));
+        let is_block =
+            offset >= superblock::SIZE && ordinal.is_some_and(|ordinal| ordinal < self.top.count);
         if !is_block {
             return Err(self.damaged(offset, BLOCK, "a block"));
         }
@@ -183,16 +185,24 @@ impl Blocks {
                 Some(value) => Ok(LentRecord { key: None, value }),
                 None => Err(self.damaged(u64::from(leaf.number) * BLOCK, BLOCK, "a block")),
             },
-            Found::Outside(word) => self.overflow(word),
+            Found::Outside(word) => self.overflow(word).map_err(|error| {
+                let mut own = Key::default();
+                leaf.node.key(at, &mut own);
+                error.key(own.bytes())
+            }),
         }
     }
 
     /// The overflow that a word points to.
-    pub(super) fn overflow(&self, word: u64) -> Result<LentRecord<'_>> {
+    fn overflow(&self, word: u64) -> Result<LentRecord<'_>> {
+        const WHAT: &str = "the overflow of a record";
         let offset = word.saturating_mul(8);
-        let found = || {
+        let mut len = OVERFLOW_HEAD as u64;
+        self.check_readable(offset, len, WHAT)?;
+        let mut found = || {
             let head = OverflowHead::decode(self.bytes(offset, OVERFLOW_HEAD as u64)?)?;
             let content = self.bytes(offset + OVERFLOW_HEAD as u64, head.len())?;
+            len += head.len();
             if !self.is_verified(offset) {
                 if !head.is_sum_of(self.top.identity, offset, content) {
                     return None;
@@ -205,8 +215,15 @@ impl Blocks {
                 value,
             })
         };
-        found()
-            .ok_or_else(|| self.damaged(offset, OVERFLOW_HEAD as u64, "the overflow of a record"))
+        let found = found();
+        self.check_readable(offset, len, WHAT)?;
+        found.ok_or_else(|| self.damaged(offset, len, WHAT))
+    }
+
+    /// As if the system had replaced the pages of a range.
+    #[cfg(test)]
+    pub(super) fn note_unreadable(&self, offset: u64, len: u64) {
+        self.map.note_unreadable(offset, len);
     }
 
     /// Private memory that it takes.
@@ -216,37 +233,39 @@ impl Blocks {
 
     /// The superblock slots that are damaged.
     pub(super) fn damaged_slots(&self) -> Vec<Damage> {
-        let slots = Slots::read(self.storage.as_ref());
-        slots.map_or_else(
-            |_| Vec::new(),
-            |slots| slots.damaged(self.storage.path(), ENGINE, ""),
-        )
+        self.top.damaged(self.storage.as_ref()).unwrap_or_default()
     }
 
-    /// Whether all pages that were read so far came from the file: the system replaces others by zeros.
-    #[inline(always)]
-    pub(super) fn is_readable(&self) -> bool {
-        !self.map.has_unreadable()
-    }
-
-    /// Checks that what was read of a block and of a value is the file's.
+    /// `answer`, if the pages of a block and of a value that were read for it came from the file: the system replaces others by zeros.
     #[inline(always)]
     pub(super) fn checked<T>(&self, leaf: VerifiedBlock<'_>, value: &[u8], answer: T) -> Result<T> {
-        if self.is_readable() {
-            return Ok(answer);
-        }
-        self.checked_pages(leaf, value).map(|()| answer)
+        self.check_readable(u64::from(leaf.number) * BLOCK, BLOCK, "a block")?;
+        self.still_there(value)?;
+        Ok(answer)
     }
 
-    #[cold]
-    fn checked_pages(&self, leaf: VerifiedBlock<'_>, value: &[u8]) -> Result<()> {
-        let base = self.map.at(0) as usize;
-        let at = (value.as_ptr() as usize).wrapping_sub(base) as u64;
-        let block = u64::from(leaf.number) * BLOCK;
-        for (offset, len) in [(block, BLOCK), (at, value.len() as u64)] {
-            if len > 0 && offset < self.top.size && self.map.is_unreadable(offset, len) {
-                return Err(self.damaged(offset, len, "a block"));
-            }
+    /// Checks that the pages of a slice of the file came from the file, as far as they were read.
+    #[inline(always)]
+    pub(super) fn still_there(&self, value: &[u8]) -> Result<()> {
+        if !self.map.has_unreadable() {
+            return Ok(());
+        }
+        let at = (value.as_ptr() as usize).wrapping_sub(self.map.at(0) as usize) as u64;
+        self.check_readable(at, value.len() as u64, "a value")
+    }
+
+    #[inline(always)]
+    fn check_readable(&self, offset: u64, len: u64, what: &str) -> Result<()> {
+        if !self.map.has_unreadable() {
+            return Ok(());
+        }
+        let is_within = offset < self.top.size && len > 0;
+        if is_within
+            && self
+                .map
+                .is_unreadable(offset, len.min(self.top.size - offset))
+        {
+            return Err(self.damaged(offset, len, what));
         }
         Ok(())
     }

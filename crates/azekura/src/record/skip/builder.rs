@@ -9,8 +9,9 @@
 //! Records of equal keys are reduced in the order in which they came; a file that is merged comes where `merge` was called. The file
 //! appears when it is whole and synced. A builder that is dropped, or whose process dies, leaves nothing.
 //!
-//! Memory: two arenas of half of `memory` each while records come, and at the end one of them and a quarter of `memory` for blocks of
-//! runs; besides, 10 MiB of the writer, the values of one key, and one record that is longer than an arena.
+//! Memory: two arenas of half of `memory` each while records come; at the end one of them, and a quarter of `memory` for blocks of
+//! runs, or two blocks, where one has a longer record. So few runs are merged at once; more are merged in passes, neighbours with
+//! neighbours. Besides, 10 MiB of the writer, the values of one key, and one record that is longer than an arena.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::cursor::SkipCursor;
 use super::merge::{Merge, Source};
 use super::reader::SkipReader;
 use super::reduce::{Reducer, Reduction};
-use super::sorter::{RunReader, Sorted, SortedRun, Sorter, Spill};
+use super::sorter::{Piece, RunReader, Sorter, Spill};
 use super::writer::{Writer, limits};
 use crate::engine::Cursor as _;
 use crate::error::{Error, Kind, Result, quote, size};
@@ -30,6 +31,8 @@ use crate::order::Order;
 
 /// Least memory.
 const MEMORY_MIN: u64 = 64 << 10;
+/// The part of the memory for blocks of runs that are merged.
+const MERGE_PART: u64 = 4;
 /// Records between two calls of `progress`.
 const PROGRESS: u64 = 1 << 14;
 
@@ -42,7 +45,7 @@ pub struct BuildOptions {
     /// What is stored of several values of one key; the last by default.
     pub reducer: Reducer,
     /// Bytes of records in memory, 64 KiB or more; 256 MiB by default. More are sorted in parts, in a file in the folder of the target that has
-    /// no name, and takes their size and 8 bytes a record.
+    /// no name, and takes their size and 8 bytes a record, at most twice.
     pub memory: u64,
     /// A promise that records come in the order of their keys: nothing is sorted. A record that breaks it is refused, with its number,
     /// and then there is no file.
@@ -88,8 +91,8 @@ pub struct SkipBuilder {
     stage: Stage,
     /// Records and removals that came.
     taken: u64,
-    /// Files to be merged, each with how many runs come before it.
-    files: Vec<(usize, Arc<SkipReader>)>,
+    /// Records of files that are merged.
+    merged: u64,
 }
 
 impl std::fmt::Debug for SkipBuilder {
@@ -115,8 +118,11 @@ impl SkipBuilder {
         options: &BuildOptions,
     ) -> Result<Self> {
         if options.memory < MEMORY_MIN {
+            let least = format!("{} or more", size(MEMORY_MIN));
             return Err(Error::new(Kind::Invalid, "too little memory to sort in")
-                .found(size(options.memory), size(MEMORY_MIN)));
+                .at(name)
+                .found(size(options.memory), least)
+                .remedy("give it more memory"));
         }
         let storage = directory.create_nameless(name)?;
         let stage = if options.is_sorted {
@@ -135,7 +141,7 @@ impl SkipBuilder {
             options: options.clone(),
             stage,
             taken: 0,
-            files: Vec::new(),
+            merged: 0,
         })
     }
 
@@ -172,32 +178,47 @@ impl SkipBuilder {
             Stage::Write(_, reduction) => Err(unsorted(self.taken, reduction.last_key(), put.key)),
             Stage::Refused => Err(refused()),
         };
-        if taken.is_err() {
-            // What comes after could not be distinguished from what should.
-            self.stage = Stage::Refused;
-        }
-        taken.map_err(|error| error.at(self.storage.path()))
+        self.continued(taken)
     }
 
     /// Puts all records of a file, at this moment: before what is put later, after what was put before. `Mismatch` if it has another
-    /// order; `Invalid` if records are promised in order, which those of a file do not join. Damage is an error of
-    /// [`finish`](Self::finish).
+    /// order, and then it is as if nothing had been asked; `Invalid` if records are promised in order, which those of a file do not
+    /// join; else as [`put`](Self::put). Damage of the file is an error of [`finish`](Self::finish).
     pub fn merge(&mut self, file: &Arc<SkipReader>) -> Result<()> {
         if file.order() != self.options.order {
             let (found, wanted) = (file.order().name(), self.options.order.name());
             let error = Error::new(Kind::Mismatch, "a file has another order of keys");
-            return Err(error.at(file.blocks.storage.path()).found(found, wanted));
+            return Err(error
+                .at(file.blocks.storage.path())
+                .found(found, wanted)
+                .remedy("merge files of one order"));
         }
-        let Stage::Sort(sorter) = &mut self.stage else {
-            return Err(Error::new(
-                Kind::Invalid,
-                "a file cannot be merged among records that are promised in order",
-            )
-            .remedy("leave the promise out"));
+        let added = match &mut self.stage {
+            Stage::Sort(sorter) => sorter.add_file(file, (&*self.directory, &self.name)),
+            Stage::Write(..) => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    "a file cannot be merged among records that are promised in order",
+                )
+                .at(self.storage.path())
+                .remedy("leave the promise out"));
+            }
+            Stage::Refused => Err(refused()),
         };
-        let runs = sorter.cut((&*self.directory, &self.name))?;
-        self.files.push((runs, Arc::clone(file)));
-        Ok(())
+        self.merged += file.blocks.top.count;
+        self.continued(added)
+    }
+
+    /// The outcome of a step. After an error what comes could not be distinguished from what should.
+    fn continued(&mut self, step: Result<()>) -> Result<()> {
+        if step.is_err() {
+            self.stage = Stage::Refused;
+        }
+        // A record out of order stands in the input.
+        step.map_err(|error| match error.kind() {
+            Kind::Invalid => error,
+            _ => error.at(self.storage.path()),
+        })
     }
 
     /// Merges, reduces and writes what came, and gives the file its name, when it is durable. `progress` is called with (done, total)
@@ -211,7 +232,7 @@ impl SkipBuilder {
             options,
             stage,
             taken,
-            files,
+            merged,
         } = self;
         let writer = match stage {
             Stage::Write(mut writer, mut reduction) => {
@@ -219,14 +240,13 @@ impl SkipBuilder {
                 writer
             }
             Stage::Sort(sorter) => {
-                let total = taken
-                    + files
-                        .iter()
-                        .map(|(_, file)| file.blocks.top.count)
-                        .sum::<u64>();
+                let total = taken + merged;
                 let mut writer = Writer::new(&storage, options.order)?;
                 let sorted = sorter.finish()?;
-                let sources = sources(sorted, &files, &options)?;
+                let pieces = sorted.pieces;
+                let pieces = few(sorted.spill.as_ref(), pieces, &options)?;
+                let mut sources = started(sorted.spill.as_ref(), &pieces)?;
+                sources.push(Source::Arena(sorted.arena, 0));
                 let mut reduction = Reduction::new(options.reducer, options.order);
                 let mut merge = Merge::new(options.order, sources);
                 while let Some(put) = merge.get() {
@@ -243,8 +263,9 @@ impl SkipBuilder {
             Stage::Refused => return Err(refused().at(storage.path())),
         };
         writer.finish()?;
+        let file = SkipReader::open_on(Arc::clone(&storage))?;
         publish(&*directory, &name, storage.as_ref())?;
-        SkipReader::open_on(storage)
+        Ok(file)
     }
 }
 
@@ -262,78 +283,73 @@ fn unsorted(number: u64, before: &[u8], key: &[u8]) -> Error {
         .remedy("sort the input, or leave the promise out")
 }
 
-/// A part of what is to be merged.
-enum Piece<'f> {
-    Run(SortedRun),
-    File(&'f SkipReader),
+/// How many of these runs may be merged at once, within the memory for it: two at least.
+fn most(pieces: &[Piece], memory: u64) -> usize {
+    let runs = pieces.iter().filter_map(|piece| match piece {
+        Piece::Run(run) => Some(run.block_len_max()),
+        Piece::File(_) => None,
+    });
+    let longest = runs.max().unwrap_or(0).max(1);
+    ((memory / MERGE_PART / longest) as usize).max(2)
 }
 
-impl Piece<'_> {
-    fn is_run(&self) -> bool {
-        matches!(self, Self::Run(_))
-    }
+fn count_runs(pieces: &[Piece]) -> usize {
+    let runs = pieces.iter().filter(|piece| matches!(piece, Piece::Run(_)));
+    runs.count()
 }
 
-/// What is to be merged, in the order in which it came, of no more runs than memory has blocks for.
-fn sources<'f>(
-    sorted: Sorted,
-    files: &'f [(usize, Arc<SkipReader>)],
+/// Merges neighbours until there are few enough runs: only so many that this is so, if one merge does it, else all, in groups.
+fn few(
+    spill: Option<&Spill>,
+    mut pieces: Vec<Piece>,
     options: &BuildOptions,
-) -> Result<Vec<Source<'f>>> {
-    let Sorted { spill, runs, arena } = sorted;
-    let mut pieces = Vec::new();
-    let mut files = files.iter().peekable();
-    for (before, run) in runs.into_iter().enumerate() {
-        while let Some((_, file)) = files.next_if(|(runs, _)| *runs <= before) {
-            pieces.push(Piece::File(file));
+) -> Result<Vec<Piece>> {
+    let Some(spill) = spill else {
+        return Ok(pieces);
+    };
+    loop {
+        let (runs, most) = (count_runs(&pieces), most(&pieces, options.memory));
+        if runs <= most {
+            return Ok(pieces);
         }
-        pieces.push(Piece::Run(run));
-    }
-    pieces.extend(files.map(|(_, file)| Piece::File(file)));
-    if let Some(spill) = &spill {
-        let most = spill.runs_max(options.memory);
-        while pieces.iter().filter(|piece| piece.is_run()).count() > most {
-            pieces = fewer(spill, pieces, most, options.order)?;
-        }
-    }
-    let mut sources = started(spill.as_ref(), &pieces)?;
-    sources.push(Source::Arena(arena, 0));
-    Ok(sources)
-}
-
-/// Merges neighbours, so many runs at a time, with the files between them.
-fn fewer<'f>(
-    spill: &Spill,
-    pieces: Vec<Piece<'f>>,
-    most: usize,
-    order: Order,
-) -> Result<Vec<Piece<'f>>> {
-    let mut merged = Vec::new();
-    let mut group: Vec<Piece<'f>> = Vec::new();
-    for piece in pieces {
-        group.push(piece);
-        if group.iter().filter(|piece| piece.is_run()).count() == most {
-            let mut merge = Merge::new(order, started(Some(spill), &group)?);
-            let mut writer = spill.writer()?;
-            while let Some(put) = merge.get() {
-                writer.add(put)?;
-                merge.advance()?;
-            }
-            drop(merge);
-            for piece in group.drain(..) {
-                if let Piece::Run(run) = piece {
-                    spill.discard(&run)?;
+        let one = runs - most + 1;
+        let mut rest = pieces.into_iter();
+        let mut merged = Vec::new();
+        let mut group = Vec::new();
+        for piece in rest.by_ref() {
+            group.push(piece);
+            if count_runs(&group) == one.min(most) {
+                merged.push(one_of(spill, std::mem::take(&mut group), options.order)?);
+                if one <= most {
+                    break;
                 }
             }
-            merged.push(Piece::Run(writer.finish()?));
+        }
+        merged.append(&mut group);
+        merged.extend(rest);
+        pieces = merged;
+    }
+}
+
+/// Merges pieces to one run.
+fn one_of(spill: &Spill, pieces: Vec<Piece>, order: Order) -> Result<Piece> {
+    let mut writer = spill.writer()?;
+    let mut merge = Merge::new(order, started(Some(spill), &pieces)?);
+    while let Some(put) = merge.get() {
+        writer.add(put)?;
+        merge.advance()?;
+    }
+    drop(merge);
+    for piece in pieces {
+        if let Piece::Run(run) = piece {
+            spill.discard(&run)?;
         }
     }
-    merged.append(&mut group);
-    Ok(merged)
+    Ok(Piece::Run(writer.finish()?))
 }
 
 /// The sources of pieces, each at its first record. There are runs only where there is a file of runs.
-fn started<'f>(spill: Option<&Spill>, pieces: &[Piece<'f>]) -> Result<Vec<Source<'f>>> {
+fn started<'p>(spill: Option<&Spill>, pieces: &'p [Piece]) -> Result<Vec<Source<'p>>> {
     let mut sources = Vec::new();
     for piece in pieces {
         match (piece, spill) {

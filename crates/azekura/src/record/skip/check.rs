@@ -1,7 +1,7 @@
 //! Checking: every block and every overflow, against its checksum and against the rest.
 //!
 //! Read-only. What is verified: both superblock slots; the checksum of each block and each overflow that the root leads to; that a
-//! block has the level, the fences and the number of records before it that its parent states; that keys ascend, or repeat where the
+//! block has the level, the fences and the number of records before it that its parent states, and its keys lie between the fences; that keys ascend, or repeat where the
 //! superblock states it; that records and bytes are as many as it states. It does not stop at the first damage.
 //!
 //! It repairs nothing: `repair` does.
@@ -58,7 +58,7 @@ pub(super) fn check(blocks: &Blocks, progress: &mut dyn FnMut(u64, u64)) -> Resu
             check.block(root, &stated)?;
         }
         Ok(None) => {}
-        Err(error) => check.report.note(error.to_string()),
+        Err(error) => check.report.note_error(error),
     }
     let (records, bytes) = (check.report.records, check.report.bytes);
     if check.report.is_sound() && (records, bytes) != (top.count, top.bytes) {
@@ -82,14 +82,15 @@ impl Check<'_> {
         let mut key = Key::default();
         let lower = block.node.lower(&mut key).map(|()| key.bytes().to_vec());
         let upper = block.node.upper(&mut key).map(|()| key.bytes().to_vec());
-        if block.node.level() != stated.level || block.ordinal != stated.ordinal {
+        let is_next = !self.report.is_sound() || stated.ordinal == self.passed;
+        if block.node.level() != stated.level || block.ordinal != stated.ordinal || !is_next {
             self.note(block, "a block is not the one that its parent states");
         } else if lower != stated.lower || upper != stated.upper {
             self.note(block, "a block has other fences than its parent states");
         } else if block.node.count() == 0 {
             self.note(block, "a block is empty");
         } else if stated.level == 0 {
-            self.leaf(block);
+            self.leaf(block, stated);
         } else {
             self.children(block, stated)?;
         }
@@ -115,29 +116,46 @@ impl Check<'_> {
             };
             match self.blocks.child(parent, at, child.level) {
                 Ok(block) => self.block(block, &child)?,
-                Err(error) => self.report.note(error.to_string()),
+                Err(error) => self.report.note_error(error),
             }
             lower = upper;
         }
         Ok(())
     }
 
-    fn leaf(&mut self, leaf: VerifiedBlock<'_>) {
+    fn leaf(&mut self, leaf: VerifiedBlock<'_>, stated: &Stated) {
         let mut own = Key::default();
         for at in 0..leaf.node.count() {
-            let content = match self.blocks.content(leaf, at) {
+            let content = self.blocks.content(leaf, at);
+            let content = content.and_then(|found| self.blocks.checked(leaf, found.value, found));
+            let content = match content {
                 Ok(content) => content,
                 Err(error) => {
-                    leaf.node.key(at, &mut own);
-                    self.report.note(error.key(own.bytes()).to_string());
+                    self.report.note_error(error);
                     continue;
                 }
             };
-            let key = content.key.unwrap_or_else(|| {
-                leaf.node.key(at, &mut own);
-                own.bytes()
-            });
+            leaf.node.key(at, &mut own);
             let order = self.blocks.top.order;
+            let is_after = |fence: &Option<Vec<u8>>| {
+                let compared = fence
+                    .as_ref()
+                    .map(|fence| order.compare(own.bytes(), fence));
+                compared.is_some_and(|o| o.is_gt() || o.is_eq() && !self.blocks.top.repeats)
+            };
+            let is_before = |fence: &Option<Vec<u8>>| {
+                let fence = fence.as_ref();
+                fence.is_some_and(|fence| order.compare(own.bytes(), fence).is_lt())
+            };
+            if is_before(&stated.lower) || is_after(&stated.upper) {
+                self.note(leaf, "a key is outside of the fences of its block");
+                return;
+            }
+            let key = content.key.unwrap_or(own.bytes());
+            if !key.starts_with(own.bytes()) {
+                self.note(leaf, "the key of an overflow is not the one of its leaf");
+                return;
+            }
             let is_next = !self.has_last
                 || match order.compare(&self.last_key, key) {
                     std::cmp::Ordering::Less => true,
@@ -153,12 +171,6 @@ impl Check<'_> {
             self.last_key.extend_from_slice(key);
             self.report.records += 1;
             self.report.bytes += (key.len() + content.value.len()) as u64;
-        }
-        if !self.blocks.is_readable() {
-            self.note(
-                leaf,
-                "pages cannot be read from the device: this one, or another,",
-            );
         }
         self.passed += leaf.node.count() as u64;
         (self.progress)(self.passed, self.blocks.top.count);

@@ -66,18 +66,21 @@ impl<'f> SkipCursor<'f> {
 
     /// Moves to the last record whose key is less than `key`; `false`: there is none.
     pub fn seek_before(&mut self, key: &[u8]) -> Result<bool> {
+        self.place = None;
         let index = self.blocks.lower_bound(key)?;
         self.seek_last_of(index)
     }
 
     /// Moves to the last record whose key is not greater than `key`; `false`: there is none.
     pub fn seek_at_most(&mut self, key: &[u8]) -> Result<bool> {
+        self.place = None;
         let index = self.blocks.upper_bound(key)?;
         self.seek_last_of(index)
     }
 
     /// Moves to the first record whose key is greater than `key`; `false`: there is none.
     pub fn seek_after(&mut self, key: &[u8]) -> Result<bool> {
+        self.place = None;
         let index = self.blocks.upper_bound(key)?;
         self.seek_index(index)
     }
@@ -121,13 +124,14 @@ impl Cursor for SkipCursor<'_> {
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.place = None;
         let index = self.blocks.lower_bound(key)?;
         self.seek_index(index)
     }
 
     #[inline]
     fn next(&mut self) -> Result<bool> {
-        match self.place {
+        match self.place.take() {
             None => self.first(),
             Some(InLeaf { leaf, at }) if at + 1 < leaf.node.count() => {
                 self.arrive(InLeaf { leaf, at: at + 1 })
@@ -137,7 +141,7 @@ impl Cursor for SkipCursor<'_> {
     }
 
     fn previous(&mut self) -> Result<bool> {
-        match self.place {
+        match self.place.take() {
             None => self.last(),
             Some(InLeaf { leaf, at: 0 }) => self.seek_last_of(leaf.ordinal),
             Some(InLeaf { leaf, at }) => self.arrive(InLeaf { leaf, at: at - 1 }),

@@ -1,10 +1,10 @@
 //! The sorted file on storage: the engine's part of the superblock, blocks, and overflows.
 //!
 //! ```text
-//!   | superblock, twice | leaf | leaf | overflow overflow | leaf | .. | level 1 | leaf | .. | level 1 | level 2 |
+//!   | superblock, twice | leaf | leaf | overflow overflow | leaf | .. | level 1 | leaf | .. | level 2 | superblock |
 //! ```
 //!
-//! Superblock payload (after the 32 bytes of `format::superblock`; both slots state the same):
+//! Superblock payload (after the 32 bytes of `format::superblock`; both slots, and a third in the last 4096 bytes, state the same):
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
@@ -44,10 +44,11 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result, quote};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
-use crate::format::superblock::{self, Superblock};
+use crate::format::superblock::{self, SLOT_SIZE, Superblock};
 use crate::io::Storage;
 use crate::kernel::Slots;
 use crate::node::{KEY_LEN_MAX, VALUE_LEN_MAX};
@@ -108,19 +109,37 @@ impl Super {
         give.0
     }
 
-    /// Both slots.
-    pub(super) fn slots(&self) -> Vec<u8> {
-        let mut slots = Vec::new();
-        for sequence in [2, 1] {
-            let block = Superblock {
-                engine: ENGINE,
-                sequence,
-                payload: self.encode(),
-            };
-            debug_assert_eq!(block.slot_offset(), slots.len() as u64);
-            slots.extend_from_slice(&block.encode());
+    /// A slot, of which sequences 2 and 1 are those at the beginning, and 0 that at the end.
+    fn slot(&self, sequence: u64) -> Vec<u8> {
+        let block = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: self.encode(),
+        };
+        block.encode()
+    }
+
+    /// Writes all slots.
+    pub(super) fn write(&self, storage: &dyn Storage) -> Result<()> {
+        storage.write_at(self.size - SLOT_SIZE, &self.slot(0))?;
+        storage.write_at(0, &[self.slot(2), self.slot(1)].concat())
+    }
+
+    /// The slots of a file that do not verify, or cannot be read.
+    pub(super) fn damaged(&self, storage: &dyn Storage) -> Result<Vec<Damage>> {
+        let mut damaged = Slots::read(storage)?.damaged(storage.path(), ENGINE, "");
+        let offset = self.size - SLOT_SIZE;
+        if last_slot(storage, self.size).is_none() {
+            damaged.push(Damage {
+                path: storage.path().to_path_buf(),
+                offset,
+                len: SLOT_SIZE,
+                found: "the superblock at the end cannot be read or does not verify; those at the beginning are used, and nothing is lost"
+                    .into(),
+                affects: Affects::Nothing,
+            });
         }
-        slots
+        Ok(damaged)
     }
 
     /// The payload, and the name of its order. `None`: impossible values.
@@ -147,7 +166,7 @@ impl Super {
             && zero == 0
             && repeats <= 1
             && size.is_multiple_of(BLOCK)
-            && size >= superblock::SIZE
+            && size >= superblock::SIZE + SLOT_SIZE
             && size / BLOCK <= 1 << 32
             && (root == 0) == (count == 0)
             && count < 1 << 48
@@ -157,9 +176,11 @@ impl Super {
 
     /// Reads it. `Mismatch` for a file that is none, or of an order that this version does not know; `Corrupted`, `Io`.
     pub(super) fn read(storage: &dyn Storage) -> Result<Self> {
-        let block = Slots::read(storage)?
-            .current(ENGINE)
-            .map_err(|error| error.at(storage.path()))?;
+        let first = Slots::read(storage)?.current(ENGINE);
+        let block = match (first, last_slot(storage, storage.size()?)) {
+            (Err(_), Some(last)) => last,
+            (first, _) => first.map_err(|error| other_file(error).at(storage.path()))?,
+        };
         let (found, name) = Self::decode(&block.payload).ok_or_else(|| {
             Error::new(Kind::Corrupted, "the superblock holds impossible values")
                 .at(storage.path())
@@ -178,6 +199,37 @@ impl Super {
         })?;
         Ok(Self { order, ..found })
     }
+}
+
+/// The superblock at the end of a file of this size.
+fn last_slot(storage: &dyn Storage, size: u64) -> Option<Superblock> {
+    let mut slot = vec![0; SLOT_SIZE as usize];
+    storage
+        .read_at(size.checked_sub(SLOT_SIZE)?, &mut slot)
+        .ok()?;
+    Superblock::current(&slot, &ENGINE).ok()
+}
+
+/// Whether a storage holds a sorted file.
+pub(super) fn is_sorted_file(storage: &dyn Storage) -> bool {
+    let has_slots = Slots::read(storage).is_ok_and(|slots| slots.are_of(ENGINE));
+    let has_last = || {
+        storage
+            .size()
+            .ok()
+            .and_then(|size| last_slot(storage, size))
+    };
+    has_slots || has_last().is_some()
+}
+
+/// The error of a file that is no sorted one.
+fn other_file(error: Error) -> Error {
+    if error.kind() != Kind::Mismatch || error.what().contains("newer") {
+        return error;
+    }
+    error.remedy(
+        "give a sorted file; of a hash file one is made by `azekura export` and `azekura skip build`",
+    )
 }
 
 /// The bytes of a block before its node, for a node of `node`'s bytes.

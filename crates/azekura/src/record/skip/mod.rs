@@ -10,7 +10,7 @@
 //! 5. Building sorts any number of records, in any order, in a stated memory; several values of one key become what a
 //!    [`Reducer`] makes of them. Keys may repeat on request.
 //! 6. Damage of a block costs its records: the error states the range of keys. [`repair`] takes out all others.
-//! 7. Keys in lexical order have up to 8 MiB - 1, in other orders 510 bytes.
+//! 7. Keys in lexical order have up to 8 MiB - 1, in other orders 509 bytes.
 //!
 //! ```text
 //!   builder   what users call           reader   what users call
@@ -41,7 +41,7 @@ pub use reader::SkipReader;
 pub use reduce::{Reduce, Reducer};
 pub use repair::{SkipRepairReport, repair};
 
-use crate::kernel::Slots;
+use crate::io::Storage;
 use crate::node::KEY_LEN_MAX;
 use crate::record::limits::Limits;
 
@@ -58,7 +58,7 @@ const LIMITS_OF_WHOLE_KEYS: Limits = Limits {
     whose: "a sorted file in this order",
 };
 
-/// Whether a file with these superblocks is a sorted one.
-pub(crate) fn is_skip(slots: &Slots) -> bool {
-    slots.are_of(layout::ENGINE)
+/// Whether a storage holds a sorted file.
+pub(crate) fn is_sorted_file(storage: &dyn Storage) -> bool {
+    layout::is_sorted_file(storage)
 }

@@ -12,13 +12,14 @@ use super::blocks::{Blocks, VerifiedBlock};
 use super::check::check;
 use super::cursor::SkipCursor;
 use super::layout::{BLOCK, STEM};
+use super::search::LostRange;
 use super::writer::limits;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, Durability, Ordered, Persistent, Promise, Reader,
     Stats, Visit,
 };
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::format::superblock;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Storage, create_whole};
@@ -38,7 +39,7 @@ pub struct SkipReader {
 
 impl SkipReader {
     /// Opens a file. `Mismatch` if it is no sorted file of a known version, `Corrupted` if it is cut off or both superblocks are
-    /// damaged, `Io`. Costs one read, whatever the size of the file.
+    /// damaged, `Io`. Costs one read; and memory, a bit for each 512 bytes of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_on(Arc::new(File::open(path.as_ref(), Access::Read)?))
     }
@@ -69,10 +70,12 @@ impl SkipReader {
     /// `Io` if a block on the way to it does not verify or cannot be read.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        match self.blocks.find(key)? {
-            Some(value) => Ok(visit(Some(value))),
-            None => Ok(visit(None)),
-        }
+        let Some(value) = self.blocks.find(key)? else {
+            return Ok(visit(None));
+        };
+        let answer = visit(Some(value));
+        self.blocks.still_there(value)?;
+        Ok(answer)
     }
 
     /// Lends each value of `key`, in order, until `visit` answers `false`.
@@ -95,10 +98,12 @@ impl SkipReader {
         if !cursor.seek_index(index)? {
             return Ok(None);
         }
-        let copied = cursor
-            .get()
-            .map(|(key, value)| Ok((room::copy(key)?, room::copy(value)?)));
-        copied.transpose()
+        let Some((key, value)) = cursor.get() else {
+            return Ok(None);
+        };
+        let copied = (room::copy(key)?, room::copy(value)?);
+        self.blocks.still_there(value)?;
+        Ok(Some(copied))
     }
 
     /// How many records have keys less than `key`: the index of the first that is not less. Costs as much as a lookup.
@@ -131,7 +136,6 @@ impl SkipReader {
             ("keys_may_repeat", top.repeats.to_string()),
             ("levels", (u32::from(top.height) + 1).to_string()),
             ("block_size", BLOCK.to_string()),
-            ("damaged_places", self.damage().len().to_string()),
         ]
     }
 }
@@ -145,8 +149,12 @@ impl Reader for SkipReader {
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let mut leaves: [Option<VerifiedBlock<'_>>; GROUP] = [None; GROUP];
             if !self.blocks.top.repeats {
-                for (leaf, key) in leaves.iter_mut().zip(keys) {
-                    *leaf = self.blocks.leaf_of(&key[..key.len().min(STEM - 1)])?;
+                for (leaf, key) in leaves
+                    .iter_mut()
+                    .zip(keys)
+                    .filter(|(_, key)| key.len() < STEM)
+                {
+                    *leaf = self.blocks.leaf_of(key)?;
                     if let Some(leaf) = leaf {
                         leaf.prefetch();
                     }
@@ -154,10 +162,11 @@ impl Reader for SkipReader {
             }
             for (at, (key, leaf)) in keys.iter().zip(leaves).enumerate() {
                 let value = match leaf {
-                    Some(leaf) if key.len() < STEM => self.blocks.find_in(leaf, key)?,
-                    _ => self.blocks.find(key)?,
+                    Some(leaf) => self.blocks.find_in(leaf, key)?,
+                    None => self.blocks.find(key)?,
                 };
                 visit(group * GROUP + at, value);
+                self.blocks.still_there(value.unwrap_or_default())?;
             }
         }
         Ok(())
@@ -169,7 +178,13 @@ impl Reader for SkipReader {
         visit: &mut Visit<'_>,
         damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
-        let mut ordinal = self.place_of(from)?;
+        let mut ordinal = match self.place_of(from)? {
+            Ok(place) => place,
+            Err(lost) => {
+                damaged(lost.error)?;
+                lost.next
+            }
+        };
         let mut own = Key::default();
         loop {
             let mut place = match self.blocks.locate(ordinal) {
@@ -189,8 +204,7 @@ impl Reader for SkipReader {
                 let content = match content {
                     Ok(content) => content,
                     Err(error) => {
-                        place.leaf.node.key(at, &mut own);
-                        damaged(error.key(own.bytes()))?;
+                        damaged(error)?;
                         continue;
                     }
                 };
@@ -198,7 +212,9 @@ impl Reader for SkipReader {
                     place.leaf.node.key(at, &mut own);
                     own.bytes()
                 });
-                if visit(key, content.value).is_break() {
+                let flow = visit(key, content.value);
+                self.blocks.still_there(content.value)?;
+                if flow.is_break() {
                     return self.bookmark_after(key, ordinal).map(Some);
                 }
             }
@@ -272,15 +288,29 @@ impl Persistent for SkipReader {
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         const PART: u64 = 64 << 20;
         let (directory, name) = Files::of(target);
-        let (storage, size) = (&self.blocks.storage, self.blocks.top.size);
+        let (storage, top) = (&self.blocks.storage, &self.blocks.top);
         create_whole(&directory, name, |copy| {
-            copy.resize(size)?;
+            copy.resize(top.size)?;
             let mut done = 0;
-            while done < size {
-                let len = (size - done).min(PART);
+            while done < top.size {
+                let len = (top.size - done).min(PART);
                 storage.copy_range_to(done, len, copy.as_ref())?;
                 done += len;
-                progress(done, size);
+                progress(done, 2 * top.size);
+            }
+            top.write(copy.as_ref())?;
+            // A copy of damage is no copy to keep.
+            let copied = Blocks::open(Arc::clone(copy))?;
+            let report = check(&copied, &mut |done, of| {
+                progress(top.size + top.size * done / of.max(1), 2 * top.size);
+            })?;
+            if !report.is_sound() {
+                return Err(
+                    Error::new(Kind::Corrupted, "the file is damaged, and not copied")
+                        .at(storage.path())
+                        .detail(report.damage.first().cloned().unwrap_or_default())
+                        .remedy("take out what is left: azekura repair"),
+                );
             }
             copy.sync()
         })
@@ -297,43 +327,88 @@ impl Persistent for SkipReader {
 
 /// Bookmarks.
 impl SkipReader {
-    /// The place after a record of this key, before which there are `next` records with it. Where keys repeat, a bookmark states how
-    /// many of them were shown:
+    /// The place after a record of this key, before which there are `next` records with it. Where keys repeat, a bookmark is that
+    /// number:
     ///
     /// | bytes | meaning |
     /// |---|---|
     /// | 1 | 2 |
-    /// | 8, big-endian | how many |
-    /// | .. | the key |
-    #[expect(clippy::big_endian_bytes, reason = "as in other bookmarks")]
+    /// | 8, big-endian | how many records come before the place |
+    #[expect(
+        clippy::big_endian_bytes,
+        reason = "bookmarks sort as bytes in scan order"
+    )]
     fn bookmark_after(&self, key: &[u8], next: u64) -> Result<Bookmark> {
-        if !self.may_repeat() {
-            return key_bookmark::after(key);
+        if self.may_repeat() {
+            return Bookmark::of(&[&[2], &next.to_be_bytes()]);
         }
-        let shown = next - self.blocks.lower_bound(key)?;
-        Bookmark::of(&[&[2], &shown.to_be_bytes(), key])
+        key_bookmark::after(key)
     }
 
-    /// How many records come before the place that a bookmark names.
-    #[expect(clippy::big_endian_bytes, reason = "as in other bookmarks")]
-    fn place_of(&self, bookmark: Option<&Bookmark>) -> Result<u64> {
-        let Some(bookmark) = bookmark else {
-            return Ok(0);
+    /// How many records come before the place that a bookmark names, or what damage hides it. `Invalid` for other bytes.
+    #[expect(
+        clippy::big_endian_bytes,
+        reason = "bookmarks sort as bytes in scan order"
+    )]
+    fn place_of(&self, from: Option<&Bookmark>) -> Result<std::result::Result<u64, LostRange>> {
+        let Some(from) = from else {
+            return Ok(Ok(0));
         };
-        if let Some((2, rest)) = bookmark.as_bytes().split_first()
-            && let Some((shown, key)) = rest.split_first_chunk::<8>()
+        if let Some((2, place)) = from.as_bytes().split_first()
+            && let Ok(place) = <[u8; 8]>::try_from(place)
         {
-            let place = self
-                .blocks
-                .lower_bound(key)?
-                .saturating_add(u64::from_be_bytes(*shown));
-            return Ok(place.min(self.blocks.upper_bound(key)?));
+            return Ok(Ok(u64::from_be_bytes(place)));
         }
-        let (key, is_after) = key_bookmark::decode(bookmark)?;
-        if is_after {
-            self.blocks.upper_bound(key)
-        } else {
-            self.blocks.lower_bound(key)
+        let (key, is_after) = key_bookmark::decode(from)?;
+        let first = self.blocks.lower_bound_or_lost(key);
+        Ok(first.and_then(|first| {
+            let place = if is_after {
+                self.blocks.upper_bound(key)
+            } else {
+                Ok(first)
+            };
+            place.map_err(|error| LostRange { error, next: first })
+        }))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::io::sim::SimDisk;
+    use crate::record::skip::{BuildOptions, SkipBuilder};
+
+    /// A page that was verified, and that the system replaces by zeros later.
+    #[test]
+    fn what_the_device_fails_to_give_again_is_an_error() {
+        let directory = Box::new(SimDisk::new(1).directory());
+        let name = Path::new("a.azs");
+        let mut builder = SkipBuilder::create_in(directory, name, &BuildOptions::new()).unwrap();
+        for (key, len) in [(&b"long"[..], 30_000), (b"middle", 600), (b"short", 8)] {
+            builder.put(key, &vec![7; len]).unwrap();
         }
+        let file = builder.finish(&mut |_, _| {}).unwrap();
+        let keys = [&b"long"[..], b"middle", b"short"];
+        let size = file.blocks.top.size;
+        for key in keys {
+            assert!(file.get(key).unwrap().is_some());
+        }
+        // The overflows come first; before the last superblock stands the leaf, which is the root.
+        file.blocks.note_unreadable(3 * BLOCK, 1);
+        assert_eq!(file.get(b"long").unwrap_err().kind(), crate::Kind::Io);
+        assert!(file.get(b"short").unwrap().is_some());
+        file.blocks.note_unreadable(size - 2 * BLOCK, 1);
+        for key in keys {
+            assert_eq!(file.get(key).unwrap_err().kind(), crate::Kind::Io);
+            assert_eq!(file.by_index(0).unwrap_err().kind(), crate::Kind::Io);
+        }
+        let mut errors = 0;
+        let scanned = file.scan_past(None, &mut |_, _| panic!("a record"), &mut |_| {
+            errors += 1;
+            Ok(())
+        });
+        assert!(scanned.unwrap().is_none());
+        assert_eq!(errors, 1);
     }
 }

@@ -33,8 +33,8 @@ pub enum Reducer {
     All,
     /// One after the other, with this between them.
     Concat(Vec<u8>),
-    /// The sum of the integers in decimal that they begin with, after spaces, as text. It stays within 128 bits, and ends at the
-    /// greatest and the least of those numbers.
+    /// The sum of the integers in decimal that they begin with, after spaces, as text. Numbers of more than 128 bits count as the
+    /// greatest, or least, of 128, and so does such a sum; the order in which they come makes no difference.
     TotalDecimal,
     /// The sum, modulo 2^64, of the big-endian integers that they are, in 8 bytes: it is right for numbers without a sign, and
     /// for those with one of 8 bytes, as `increment` has them. A value of more than 8 bytes is no number.
@@ -104,7 +104,7 @@ struct Values {
     kept: Vec<u8>,
     /// All of them, where all are needed.
     all: Vec<Vec<u8>>,
-    decimal: i128,
+    decimal: Wide,
     big_endian: u64,
 }
 
@@ -142,8 +142,10 @@ impl Values {
                 self.all.push(room::copy(value)?);
             }
             Reducer::TotalDecimal => {
-                let before = if self.count == 1 { 0 } else { self.decimal };
-                self.decimal = before.saturating_add(decimal(value));
+                if self.count == 1 {
+                    self.decimal = Wide::default();
+                }
+                self.decimal.add(decimal(value));
             }
             Reducer::TotalBigEndian => {
                 let before = if self.count == 1 { 0 } else { self.big_endian };
@@ -160,7 +162,7 @@ impl Values {
         match (self.count, reducer) {
             (0, _) => Ok(()),
             (1, _) => store(key, &self.kept),
-            (_, Reducer::TotalDecimal) => store(key, self.decimal.to_string().as_bytes()),
+            (_, Reducer::TotalDecimal) => store(key, self.decimal.get().to_string().as_bytes()),
             (_, Reducer::TotalBigEndian) => store(key, &self.big_endian.to_be_bytes()),
             (_, Reducer::All) => self.all.iter().try_for_each(|value| store(key, value)),
             (_, Reducer::Own(reduce)) => {
@@ -168,6 +170,32 @@ impl Values {
                 self.all.iter().try_for_each(|value| store(key, value))
             }
             _ => store(key, &self.kept),
+        }
+    }
+}
+
+/// A sum of 256 bits: of no number of records it overflows.
+#[derive(Clone, Copy, Default)]
+struct Wide {
+    high: i128,
+    low: u128,
+}
+
+impl Wide {
+    fn add(&mut self, number: i128) {
+        let (low, carries) = self.low.overflowing_add(number.cast_unsigned());
+        self.low = low;
+        self.high += i128::from(carries) - i128::from(number < 0);
+    }
+
+    /// The sum, or the nearest number of 128 bits.
+    fn get(self) -> i128 {
+        let low = self.low.cast_signed();
+        match self.high {
+            0 if low >= 0 => low,
+            -1 if low < 0 => low,
+            high if high < 0 => i128::MIN,
+            _ => i128::MAX,
         }
     }
 }
@@ -360,6 +388,9 @@ mod tests {
         let mut least = [b'9'; 60];
         least[0] = b'-';
         assert_eq!(decimal(&[&least, b"-5"]), i128::MIN.to_string());
+        let greatest = i128::MAX.to_string();
+        assert_eq!(decimal(&[greatest.as_bytes(), b"1", b"-1"]), greatest);
+        assert_eq!(decimal(&[&least, greatest.as_bytes(), b"2"]), "1");
         let big = |values: &[&[u8]]| {
             let values: Vec<_> = values.iter().map(|value| Some(*value)).collect();
             reduced(Reducer::TotalBigEndian, &values).remove(0)

@@ -53,7 +53,7 @@ impl SkipRepairReport {
     }
 }
 
-/// Writes what can be read of the file at `damaged` to a new file at `target`. `progress` is called with (done, total) of bytes.
+/// Writes what can be read of the file at `damaged` to a new file at `target`. `progress` is called with (done, total) of blocks.
 ///
 /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read; `Invalid` if there is a file at `target`; `Full`, `Io`.
 pub fn repair(
@@ -96,15 +96,23 @@ pub(super) fn repair_storage(
         }
         for at in 0..leaf.node.count() {
             let key = key_at(&blocks, leaf, at);
-            match blocks.content(leaf, at) {
-                Ok(content) => writer.add(&key, content.value)?,
+            let is_next = last_key
+                .as_ref()
+                .is_none_or(|last| top.order.compare(last, &key).is_le());
+            let content = blocks.content(leaf, at);
+            let content = content.and_then(|found| blocks.checked(leaf, found.value, found));
+            match content {
+                Ok(content) if is_next => writer.add(&key, content.value)?,
+                Ok(_) => report.lose(1, last_key.as_deref(), Some(&key)),
                 Err(error) => {
                     report.missing += 1;
-                    let what = error.without_remedy().key(&key).to_string();
+                    let what = error.without_remedy().to_string();
                     list(what, &mut report.lost, &mut report.losses);
                 }
             }
-            last_key = Some(key);
+            if is_next {
+                last_key = Some(key);
+            }
         }
         done = ordinal + leaf.node.count() as u64;
     }

@@ -1,7 +1,6 @@
 //! Finding records in the blocks of a sorted file: by key, and by how many come before.
 //!
-//! A lookup goes down from the root to a leaf, one block of each level. Where keys repeat it goes to the first leaf that may have
-//! the key. A place among the records is their number in order: what comes next in another leaf is found by going down to that
+//! A lookup goes down from the root to a leaf, one block of each level; where keys repeat, to the first leaf that may have the key. A place among the records is their number in order: what comes next in another leaf is found by going down to that
 //! number, so leaves do not point to one another. An error states which keys it affects.
 //!
 //! It does not know who asks.
@@ -32,9 +31,13 @@ impl Blocks {
         let Some(number) = self.top.root else {
             return Ok(None);
         };
-        let root = self.block(number);
-        root.map(Some)
-            .map_err(|error| error.detail("all records are affected"))
+        let of_all = |error: Error| error.detail("all records are affected");
+        let root = self.block(number).map_err(of_all)?;
+        if root.node.level() != self.top.height {
+            let error = self.damaged(u64::from(number) * BLOCK, BLOCK, "the root");
+            return Err(of_all(error));
+        }
+        Ok(Some(root))
     }
 
     /// The child of an entry. An error states which keys are affected.
@@ -118,15 +121,14 @@ impl Blocks {
 
     #[cold]
     fn find_first(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        let first = self.lower_bound(key)?;
-        if !self.is_at(first, key)? {
-            return Ok(None);
-        }
-        let Some(InLeaf { leaf, at }) = self.in_leaf(first)? else {
+        let Some(found) = self.in_leaf(self.lower_bound(key)?)? else {
             return Ok(None);
         };
-        let LentRecord { value, .. } = self.content(leaf, at)?;
-        self.checked(leaf, value, Some(value))
+        if !self.is_of(&found, key)? {
+            return Ok(None);
+        }
+        let LentRecord { value, .. } = self.content(found.leaf, found.at)?;
+        self.checked(found.leaf, value, Some(value))
     }
 
     /// The leaf of the record before which there are so many others, and its place there.
@@ -164,112 +166,123 @@ impl Blocks {
             }
             block = self.child(block, low - 1, level).map_err(lost(end))?;
         }
-        let at = ordinal.saturating_sub(block.ordinal) as usize;
-        if at >= block.node.count() {
+        let at = ordinal.checked_sub(block.ordinal).map(|at| at as usize);
+        let Some(at) = at.filter(|at| *at < block.node.count()) else {
             let offset = u64::from(block.number) * BLOCK;
             return Err(lost(end)(self.damaged(offset, BLOCK, "a block")));
-        }
+        };
         let place = Some(InLeaf { leaf: block, at });
         self.checked(block, &[], place).map_err(lost(end))
     }
 
     /// How many records have keys less than `key`.
     pub(super) fn lower_bound(&self, key: &[u8]) -> Result<u64> {
+        self.lower_bound_or_lost(key).map_err(|lost| lost.error)
+    }
+
+    /// As `lower_bound`; an error comes with where the next records are that it does not affect.
+    pub(super) fn lower_bound_or_lost(&self, key: &[u8]) -> std::result::Result<u64, LostRange> {
         let is_long = key.len() >= STEM && self.top.order == Order::Lexical;
         let stem = if is_long { &key[..STEM] } else { key };
-        let first = self.first_of(stem)?;
         if !is_long {
-            return Ok(first);
+            return self.first_of(stem);
         }
         // Those that begin with the same bytes are in the order of their whole keys.
-        first_that(first, |ordinal| {
-            let Some(InLeaf { leaf, at }) = self.in_leaf(ordinal)? else {
-                return Ok(true);
-            };
+        let is_reached = |found: &InLeaf<'_>| {
             let mut own = Key::default();
-            leaf.node.key(at, &mut own);
+            found.leaf.node.key(found.at, &mut own);
             if own.bytes() != stem {
                 return Ok(true);
             }
-            let found = self.content(leaf, at)?.key;
+            let found = self.content(found.leaf, found.at)?.key;
             Ok(found.is_none_or(|found| found >= key))
-        })
+        };
+        let first = match self.first_of(stem) {
+            // The first of them are damaged: what is not among these comes later.
+            Err(lost) => match self.locate(lost.next) {
+                Ok(Some(next)) if matches!(is_reached(&next), Ok(false)) => lost.next,
+                _ => return Err(lost),
+            },
+            Ok(first) => first,
+        };
+        Ok(self.first_that(first, is_reached))
     }
 
-    /// How many records stand before the first whose key in its leaf is not less than `key`.
-    fn first_of(&self, key: &[u8]) -> Result<u64> {
-        let Some(mut block) = self.root()? else {
+    /// The first record from number `low` on for which `is` holds, as it does for all that follow; their number if there is none. It
+    /// goes twice as far each time, then halves. For a record that cannot be read the next that can counts.
+    fn first_that(&self, mut low: u64, is: impl Fn(&InLeaf<'_>) -> Result<bool>) -> u64 {
+        let is = |mut ordinal: u64| loop {
+            let next = match self.locate(ordinal) {
+                Ok(None) => return true,
+                Ok(Some(found)) => match is(&found) {
+                    Ok(is) => return is,
+                    Err(_) => ordinal + 1,
+                },
+                Err(lost) => lost.next,
+            };
+            // Ordinals that damage states may not lead on.
+            ordinal = next.max(ordinal + 1);
+        };
+        let mut step = 1;
+        while !is(low + step - 1) {
+            low += step;
+            step *= 2;
+        }
+        let mut high = low + step - 1;
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            if is(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    /// How many records stand before the first whose key in its leaf is not less than `key`. Where keys repeat, it looks at a fence
+    /// in the leaf before, too.
+    fn first_of(&self, key: &[u8]) -> std::result::Result<u64, LostRange> {
+        let mut end = self.top.count;
+        let lost = |end| move |error| LostRange { error, next: end };
+        let Some(mut block) = self.root().map_err(lost(end))? else {
             return Ok(0);
         };
-        let repeats = self.top.repeats;
         for level in (0..self.top.height).rev() {
-            let at = if repeats {
-                let after = block.node.child_before(Some(key)) + 1;
-                first_alike(block, after, key).saturating_sub(1)
+            let at = if self.top.repeats {
+                block.node.child_before(Some(key))
             } else {
                 block.node.child_of(key)
             };
-            block = self.child(block, at, level)?;
+            if at + 1 < block.node.count() {
+                end = block.child(at + 1).1;
+            }
+            block = self.child(block, at, level).map_err(lost(end))?;
         }
-        let (mut at, is_equal) = block.node.find(key);
-        if repeats && is_equal {
-            at = first_alike(block, at, key);
-        }
-        self.checked(block, &[], block.ordinal + at as u64)
+        let (at, _) = block.node.find(key);
+        let found = block.ordinal.saturating_add(at as u64);
+        self.checked(block, &[], found).map_err(lost(end))
     }
 
-    /// Whether the key of a record, before which there are so many others, is `key`.
-    fn is_at(&self, ordinal: u64, key: &[u8]) -> Result<bool> {
-        let Some(InLeaf { leaf, at }) = self.in_leaf(ordinal)? else {
-            return Ok(false);
-        };
+    /// Whether the key of a record is `key`.
+    fn is_of(&self, found: &InLeaf<'_>, key: &[u8]) -> Result<bool> {
         let mut own = Key::default();
-        let LentRecord { key: long, .. } = self.content(leaf, at)?;
-        let found = long.unwrap_or_else(|| {
-            leaf.node.key(at, &mut own);
+        let LentRecord { key: long, .. } = self.content(found.leaf, found.at)?;
+        let stands = long.unwrap_or_else(|| {
+            found.leaf.node.key(found.at, &mut own);
             own.bytes()
         });
-        Ok(found == key)
+        self.checked(found.leaf, long.unwrap_or_default(), stands == key)
     }
 
     /// How many records have keys not greater than `key`.
     pub(super) fn upper_bound(&self, key: &[u8]) -> Result<u64> {
         let first = self.lower_bound(key)?;
         if !self.top.repeats {
-            return Ok(first + u64::from(self.is_at(first, key)?));
+            let found = self.in_leaf(first)?;
+            let is_equal = found.is_some_and(|found| self.is_of(&found, key).unwrap_or(false));
+            return Ok(first + u64::from(is_equal));
         }
-        first_that(first, |ordinal| Ok(!self.is_at(ordinal, key)?))
+        Ok(self.first_that(first, |found| Ok(!self.is_of(found, key)?)))
     }
-}
-
-/// The first number from `low` on for which `is` holds, as it does for all that follow. It goes twice as far each time, then halves.
-fn first_that(mut low: u64, is: impl Fn(u64) -> Result<bool>) -> Result<u64> {
-    let mut step = 1;
-    while !is(low + step - 1)? {
-        low += step;
-        step *= 2;
-    }
-    let mut high = low + step - 1;
-    while low < high {
-        let middle = u64::midpoint(low, high);
-        if is(middle)? {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    Ok(low)
-}
-
-/// The first of the entries before `at` whose keys are `key`, if there are some; else `at`.
-fn first_alike(block: VerifiedBlock<'_>, mut at: usize, key: &[u8]) -> usize {
-    let mut own = Key::default();
-    while at > 0 {
-        block.node.key(at - 1, &mut own);
-        if own.bytes() != key {
-            break;
-        }
-        at -= 1;
-    }
-    at
 }

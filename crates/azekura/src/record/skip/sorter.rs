@@ -1,9 +1,8 @@
 //! Sorting more records than memory holds: sorted runs in a file, made by a second thread.
 //!
 //! Records are collected in one arena while the thread sorts the other and writes it: two halves of the memory. A run is in blocks,
-//! each with a checksum; a merge reads a block of each run at a time. There are so few runs in one merge that their blocks fit a
-//! quarter of the memory; more are merged in passes, neighbours with neighbours, so that records of equal keys stay in the order in
-//! which they came.
+//! each with a checksum; a merge reads a block of each run at a time. Files that are merged stand between the runs, in the order in
+//! which all came.
 //!
 //! | bytes of a block | meaning |
 //! |---|---|
@@ -20,6 +19,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::arena::{Put, PutArena};
+use super::reader::SkipReader;
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;
 use crate::io::{Directory, Storage};
@@ -32,13 +32,25 @@ const HEAD: usize = 16;
 const BLOCK_MIN: u64 = 4 << 10;
 const BLOCK_MAX: u64 = 1 << 20;
 const BLOCK_PART: u64 = 256;
-/// The part of the memory for blocks of runs that are merged.
-const MERGE_PART: u64 = 4;
 
 /// Where a sorted run stands: the offset and length of each of its blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SortedRun {
     blocks: Vec<(u64, u64)>,
+}
+
+impl SortedRun {
+    /// Bytes of its longest block, which a reader holds.
+    pub(super) fn block_len_max(&self) -> u64 {
+        let lens = self.blocks.iter().map(|(_, len)| *len);
+        lens.max().unwrap_or(0)
+    }
+}
+
+/// A part of what is to be merged.
+pub(super) enum Piece {
+    Run(SortedRun),
+    File(Arc<SkipReader>),
 }
 
 /// The file of the runs.
@@ -110,6 +122,8 @@ pub(super) struct RunReader {
     /// Where the present record begins, and how long it is; 0: there is none.
     at: usize,
     len: usize,
+    /// Offset of the block.
+    offset: u64,
 }
 
 impl RunReader {
@@ -122,6 +136,7 @@ impl RunReader {
             buffer: Vec::new(),
             at: 0,
             len: 0,
+            offset: 0,
         };
         reader.advance()?;
         Ok(reader)
@@ -143,13 +158,15 @@ impl RunReader {
             self.next_block += 1;
         }
         let next = self.buffer.get(self.at..).and_then(Put::decode);
-        self.len = next.ok_or_else(|| self.damaged(self.at as u64))?.len();
+        let len = next.map(|put| put.len());
+        self.len = len.ok_or_else(|| self.damaged(self.offset + self.at as u64))?;
         Ok(())
     }
 
     fn load(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.offset = offset;
         self.buffer.clear();
-        room::more(&mut self.buffer, len as usize)?;
+        room::hold(&mut self.buffer, len as usize)?;
         self.buffer.resize(len as usize, 0);
         self.spill.storage.read_at(offset, &mut self.buffer)?;
         let (head, records) = self.buffer.split_at(HEAD);
@@ -195,13 +212,14 @@ pub(super) struct Sorter {
     spare: Option<PutArena>,
     second: Option<Second>,
     spill: Option<Spill>,
-    runs: Vec<SortedRun>,
+    /// In the order in which they came.
+    pieces: Vec<Piece>,
 }
 
-/// What was sorted: runs in the order in which their records came, and after them what is left in memory.
+/// What was sorted, in the order in which it came, and after it what is left in memory.
 pub(super) struct Sorted {
     pub(super) spill: Option<Spill>,
-    pub(super) runs: Vec<SortedRun>,
+    pub(super) pieces: Vec<Piece>,
     pub(super) arena: PutArena,
 }
 
@@ -214,7 +232,7 @@ impl Sorter {
             spare: Some(PutArena::new(order)),
             second: None,
             spill: None,
-            runs: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
@@ -268,17 +286,23 @@ impl Sorter {
         let done = second.done.recv().map_err(|_| ended())?;
         let (arena, run) = done?;
         self.spare = Some(arena);
-        self.runs.push(run);
+        self.pieces.push(Piece::Run(run));
         Ok(())
     }
 
-    /// Ends the run that is being collected, and states how many there are: those that come later are later ones.
-    pub(super) fn cut(&mut self, to: (&dyn Directory, &Path)) -> Result<usize> {
+    /// Adds all records of a file, after those that came before.
+    pub(super) fn add_file(
+        &mut self,
+        file: &Arc<SkipReader>,
+        to: (&dyn Directory, &Path),
+    ) -> Result<()> {
         if !self.arena.is_empty() {
             self.hand_over(to)?;
         }
         self.wait()?;
-        Ok(self.runs.len())
+        room::more(&mut self.pieces, 1)?;
+        self.pieces.push(Piece::File(Arc::clone(file)));
+        Ok(())
     }
 
     /// Sorts what is left, and waits for the second thread.
@@ -288,7 +312,7 @@ impl Sorter {
         self.wait()?;
         Ok(Sorted {
             spill: self.spill.take(),
-            runs: std::mem::take(&mut self.runs),
+            pieces: std::mem::take(&mut self.pieces),
             arena,
         })
     }
@@ -300,15 +324,11 @@ impl Spill {
         RunWriter::new(self, self.storage.size()?)
     }
 
-    /// How many runs may be merged at once, within this memory: two at least.
-    pub(super) fn runs_max(&self, memory: u64) -> usize {
-        (memory / MERGE_PART / self.block as u64).max(2) as usize
-    }
-
     /// Gives the space of a run back, which is not read any more.
     pub(super) fn discard(&self, run: &SortedRun) -> Result<()> {
-        for (offset, len) in &run.blocks {
-            self.storage.discard(*offset, *len)?;
+        // Its blocks stand one after the other.
+        if let (Some((first, _)), Some((last, len))) = (run.blocks.first(), run.blocks.last()) {
+            self.storage.discard(*first, last + len - first)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! together: a lookup finds them in few pages. The superblock is written last, and the file has no name before it is synced: so a
 //! crash leaves nothing, or a whole file.
 //!
-//! It does not know where records come from, and sees that keys do not descend.
+//! It does not know where records come from: that keys do not descend is its caller's to see.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::LIMITS;
 use super::layout::{BLOCK, INSIDE, OverflowHead, STEM, Super, child, head};
 use super::node_builder::{ClosedNode, NodeBuilder};
 use crate::error::{Error, Kind, Result};
-use crate::format::superblock;
+use crate::format::superblock::{self, SLOT_SIZE};
 use crate::io::Storage;
 use crate::node::Value;
 use crate::order::Order;
@@ -20,8 +20,9 @@ use crate::room;
 
 /// Bytes written at once.
 const WRITE: usize = 1 << 20;
-/// Nodes of an upper level that are written together: 8 MiB.
+/// Nodes of the first upper level that are written together: 8 MiB. There are few of later ones.
 const TOGETHER: usize = 2048;
+const TOGETHER_ABOVE: usize = 64;
 /// Least and most bytes by which the file grows at a time.
 const GROWTH: (u64, u64) = (4 << 20, 256 << 20);
 
@@ -192,7 +193,12 @@ impl Writer {
         let own = &mut self.levels[level];
         own.count += 1;
         own.closed.push(closed);
-        if level == 0 || own.closed.len() >= TOGETHER {
+        let together = match level {
+            0 => 1,
+            1 => TOGETHER,
+            _ => TOGETHER_ABOVE,
+        };
+        if own.closed.len() >= together {
             self.write_level(level)?;
         }
         Ok(())
@@ -233,7 +239,7 @@ impl Writer {
         }
         self.out.pad(BLOCK)?;
         self.out.flush()?;
-        let size = self.out.end();
+        let size = self.out.end() + SLOT_SIZE;
         let top = Super {
             identity: self.out.identity,
             size,
@@ -246,7 +252,7 @@ impl Writer {
         };
         let storage = &self.out.storage;
         storage.resize(size)?;
-        storage.write_at(0, &top.slots())?;
+        top.write(storage.as_ref())?;
         storage.sync()
     }
 }
