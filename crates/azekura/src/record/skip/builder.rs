@@ -44,8 +44,8 @@ pub struct BuildOptions {
     pub order: Order,
     /// What is stored of several values of one key; the last by default.
     pub reducer: Reducer,
-    /// Bytes of records in memory, 64 KiB or more; 256 MiB by default. More are sorted in parts, in a file in the folder of the target that has
-    /// no name, and takes their size and 8 bytes a record, at most twice.
+    /// Bytes of records in memory, 64 KiB or more; 256 MiB by default. More are sorted in parts, in a file in the folder of the target
+    /// that has no name, and takes their size and 8 bytes a record, at most twice.
     pub memory: u64,
     /// A promise that records come in the order of their keys: nothing is sorted. A record that breaks it is refused, with its number,
     /// and then there is no file.

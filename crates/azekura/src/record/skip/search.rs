@@ -1,7 +1,8 @@
 //! Finding records in the blocks of a sorted file: by key, and by how many come before.
 //!
-//! A lookup goes down from the root to a leaf, one block of each level; where keys repeat, to the first leaf that may have the key. A place among the records is their number in order: what comes next in another leaf is found by going down to that
-//! number, so leaves do not point to one another. An error states which keys it affects.
+//! A lookup goes down from the root to a leaf, one block of each level; where keys repeat, to the first leaf that may have the key.
+//! A place among the records is their number in order: what comes next in another leaf is found by going down to that number, so
+//! leaves do not point to one another. An error states which keys it affects.
 //!
 //! It does not know who asks.
 
