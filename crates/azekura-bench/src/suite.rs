@@ -152,7 +152,7 @@ mod tests {
                         );
                         assert_eq!(
                             found.cost.file_bytes.is_some(),
-                            engine == Engine::Hash,
+                            matches!(engine, Engine::Hash | Engine::Skip),
                             "{what}"
                         );
                         assert!(found.cost.private_bytes.is_some(), "{what}");
