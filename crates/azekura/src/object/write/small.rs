@@ -447,8 +447,8 @@ mod tests {
     fn a_pack_that_finds_no_room_syncs_once_and_leaves_its_objects_in_the_journal() {
         const SMALL: usize = 39_000;
         let options = CreateOptions::new()
-            .capacity(3 << 20)
-            .journal_size(1 << 20)
+            .capacity(10 << 20)
+            .journal_size(8 << 20)
             .group_size(256 << 10)
             .small_max(SMALL as u64)
             .background(false);
