@@ -40,6 +40,7 @@ const GROUPS: &Groups = &[
         &["create", "set", "append", "increment", "rekey", "remove"],
     ),
     ("Move", &["import", "export", "merge", "copy"]),
+    ("Sorted files", &["skip"]),
     ("Objects", &["object"]),
     ("Care", &["compact", "rebuild", "repair"]),
     ("Try", &["tour", "bench", "stress"]),
@@ -70,6 +71,7 @@ Examples:
   azekura search users.azh ^a --mode regex
   azekura export users.azh tsv > users.tsv
   azekura copy users.azh backup.azh && azekura check backup.azh
+  azekura export users.azh tsv | azekura skip build users.azs tsv
   azekura object create photos.azo --capacity 10GiB
   azekura object put photos.azo 2a cat.jpg
   azekura object get photos.azo 2a --output same.jpg";
