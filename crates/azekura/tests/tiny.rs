@@ -169,13 +169,9 @@ fn threads_find_what_they_left_while_records_move() {
 #[test]
 fn a_key_that_is_put_again_and_again_takes_no_more_memory() {
     let db = TinyDb::with(&Options::new().memory_limit(64u64 << 20)).unwrap();
-    let mut sum = 0_u64;
     for number in 0..4_000_000_u32 {
-        let value = [number as u8; 24];
-        db.put(b"key", &value).unwrap();
-        sum += u64::from(value[0]);
+        db.put(b"key", &[number as u8; 24]).unwrap();
     }
-    assert!(sum > 0);
     assert_eq!(
         db.get(b"key").unwrap().as_deref(),
         Some(&[4_000_000_u32.wrapping_sub(1) as u8; 24][..])

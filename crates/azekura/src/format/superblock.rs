@@ -99,6 +99,15 @@ impl Superblock {
         })
     }
 
+    /// The engine of the newest valid slot of a file that begins with `head`, whatever it is; `None`: no slot is valid.
+    pub fn engine_in(head: &[u8]) -> Option<[u8; 8]> {
+        let slots = head.chunks(SLOT_SIZE as usize).take(2);
+        let newest = slots
+            .filter_map(Self::decode)
+            .max_by_key(|slot| slot.sequence);
+        newest.map(|slot| slot.engine)
+    }
+
     /// Whether a file that begins with `head` (both slots, or what there is) is an azekura file, whole or damaged: one of its
     /// slots has the magic, or verifies but for the magic.
     pub fn is_in(head: &[u8]) -> bool {

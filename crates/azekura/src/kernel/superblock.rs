@@ -69,9 +69,9 @@ impl Slots {
         }
     }
 
-    /// Whether one of them is a superblock of this engine.
-    pub fn are_of(&self, engine: [u8; 8]) -> bool {
-        Superblock::current(&self.head, &engine).is_ok()
+    /// The engine whose superblock they hold; `None`: neither is valid.
+    pub fn engine(&self) -> Option<[u8; 8]> {
+        Superblock::engine_in(&self.head)
     }
 
     /// The slots that hold no superblock of this engine. `then`: what becomes of them.

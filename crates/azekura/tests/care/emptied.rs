@@ -147,19 +147,31 @@ fn removals_are_never_refused() {
             lens: shortest..shortest + 1 + random.index(3000),
             order: *random.choose(&orders),
         });
-        // Small objects of whole segments, in little data.
-        shapes.push(Shape {
-            journal: (36 + random.below(100)) * 4096,
-            times: 1 + random.below(8),
-            small_max: *random.choose(&[4096, 10_000, 65_464]),
-            lens: 0..*random.choose(&[3000, 12_000, 70_000]),
-            order: *random.choose(&orders),
-        });
     }
     let count: usize = shapes.iter().map(Shape::fill_and_empty).sum();
     let rounds = shapes.len() as u64;
     let what = format!("objects of {rounds} full stores");
-    tried_in_rounds(count as u64, rounds, 7_500, &what);
+    tried_in_rounds(count as u64, rounds, 10_900, &what);
+}
+
+/// Small objects of whole segments, in little data.
+#[test]
+fn removals_are_never_refused_where_small_objects_may_be_long() {
+    let drawn = share(200).max(60);
+    let mut random = Random::new(round_seed() + 16);
+    let mut count = 0;
+    for _ in 0..drawn {
+        let shape = Shape {
+            journal: (36 + random.below(100)) * 4096,
+            times: 1 + random.below(8),
+            small_max: *random.choose(&[4096, 10_000, 65_464]),
+            lens: 0..*random.choose(&[3000, 12_000, 70_000]),
+            order: *random.choose(&[Order::Any, Order::Rising, Order::Mixed]),
+        };
+        count += shape.fill_and_empty();
+    }
+    let what = format!("objects of {drawn} full stores whose small objects may be long");
+    tried_in_rounds(count as u64, drawn, 500, &what);
 }
 
 /// The sequence of a segment was read from its header: with that rotten what stood there was let go with it, though it could be

@@ -18,10 +18,16 @@ use azekura::{Kind, Persistent as _, Reader as _};
 
 use super::{Built, NAME, Records};
 
+/// The file's storage.
+fn stored(disk: &SimDisk) -> Arc<dyn Storage> {
+    let storage = disk.directory().open(Path::new(NAME), Access::Read);
+    storage.unwrap()
+}
+
 /// Opens the file with an empty cache: what was verified before does not count.
-fn opened(built: &Built) -> azekura::Result<SkipReader> {
-    built.disk.evict();
-    SkipReader::open_on(built.disk.directory().open(Path::new(NAME), Access::Read)?)
+fn opened(disk: &SimDisk) -> azekura::Result<SkipReader> {
+    disk.evict();
+    SkipReader::open_on(stored(disk))
 }
 
 /// Reads everything that can be read. How many records are lost.
@@ -128,12 +134,7 @@ fn from_a_key(
 fn repaired(built: &Built, expected: &Records, lost: usize, random: &mut Random) {
     let folder = tempfile::tempdir().unwrap();
     let (damaged, target) = (folder.path().join("a.azs"), folder.path().join("b.azs"));
-    let storage = built
-        .disk
-        .directory()
-        .open(Path::new(NAME), Access::Read)
-        .unwrap();
-    std::fs::write(&damaged, bytes_of(storage.as_ref())).unwrap();
+    std::fs::write(&damaged, bytes_of(&*stored(&built.disk))).unwrap();
     let report = repair(&damaged, &target, &mut |_, _| {}).unwrap();
     let file = SkipReader::open(&target).unwrap();
     assert_eq!(file.order(), built.order());
@@ -188,19 +189,14 @@ fn a_flipped_bit_costs_what_it_stands_in() {
         let _case = case(seed, &built);
         let size = {
             built.build().unwrap();
-            let storage = built
-                .disk
-                .directory()
-                .open(Path::new(NAME), Access::Read)
-                .unwrap();
-            storage.size().unwrap()
+            stored(&built.disk).size().unwrap()
         };
         let expected = built.expected();
         let mut random = Random::new(!seed);
         for _ in 0..6 {
             let (offset, mask) = (random.below(size), 1 << random.index(8));
             built.disk.rot(NAME, offset, mask);
-            let file = opened(&built).unwrap();
+            let file = opened(&built.disk).unwrap();
             let lost = lost_of(&file, &expected, &built, &mut random);
             let report = file.check(&mut |_, _| {}).unwrap();
             if lost > 0 {
@@ -223,7 +219,7 @@ fn a_flipped_bit_costs_what_it_stands_in() {
             flips += 1;
         }
         assert!(
-            opened(&built)
+            opened(&built.disk)
                 .unwrap()
                 .check(&mut |_, _| {})
                 .unwrap()
@@ -249,7 +245,7 @@ fn sectors_that_cannot_be_read_are_errors() {
         built
             .disk
             .make_unreadable(NAME, at.max(4096)..end.min(size - 4096).max(at.max(4096)));
-        let file = opened(&built).unwrap();
+        let file = opened(&built.disk).unwrap();
         let lost = lost_of(&file, &expected, &built, &mut random);
         repaired(&built, &expected, lost, &mut random);
         tried += 1;
@@ -268,12 +264,7 @@ fn a_file_that_is_cut_off_is_refused_and_repaired() {
         let expected = built.expected();
         let folder = tempfile::tempdir().unwrap();
         let (damaged, target) = (folder.path().join("a.azs"), folder.path().join("b.azs"));
-        let storage = built
-            .disk
-            .directory()
-            .open(Path::new(NAME), Access::Read)
-            .unwrap();
-        let mut bytes = bytes_of(storage.as_ref());
+        let mut bytes = bytes_of(&*stored(&built.disk));
         let mut random = Random::new(!seed);
         let len = random.below(size);
         bytes.truncate(len as usize);
@@ -350,11 +341,7 @@ fn a_damaged_leaf_costs_long_keys_that_begin_alike_no_other_leaf() {
             .unwrap();
     }
     drop(builder.finish(&mut |_, _| {}).unwrap());
-    let open = || {
-        disk.evict();
-        let storage = disk.directory().open(Path::new(NAME), Access::Read);
-        SkipReader::open_on(storage.unwrap()).unwrap()
-    };
+    let open = || opened(&disk).unwrap();
     let size = open().stats().file_bytes;
     let mut damaged_leaves = 0;
     for block in 2..size / 4096 - 1 {

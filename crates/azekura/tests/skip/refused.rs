@@ -192,3 +192,24 @@ fn a_builder_that_is_dropped_leaves_nothing() {
     drop(builder);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+/// What ends a file of another engine may be anything, also the end of a sorted file.
+#[test]
+fn a_hash_file_that_ends_as_a_sorted_one_is_a_hash_file() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    file(&folder, "a.azs", &BuildOptions::new());
+    azekura::create(at("b.azh")).unwrap().close().unwrap();
+    let mut bytes = std::fs::read(at("a.azs")).unwrap();
+    let hash = std::fs::read(at("b.azh")).unwrap();
+    bytes[..8192].copy_from_slice(&hash[..8192]);
+    std::fs::write(at("c"), &bytes).unwrap();
+    assert!(!azekura::open::is_sorted(&at("c")).unwrap());
+    let refused = SkipReader::open(at("c")).unwrap_err();
+    is(&refused, Kind::Mismatch, &["found hash, expected skip"]);
+    // Of a file that was cut off, and whose beginning is lost, another size is stated.
+    bytes[..8192].fill(0);
+    bytes.drain(8192..8192 + 4096);
+    std::fs::write(at("c"), &bytes).unwrap();
+    assert!(!azekura::open::is_sorted(&at("c")).unwrap());
+}

@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use super::arena::Put;
 use super::cursor::SkipCursor;
+use super::limits;
 use super::merge::{Merge, Source};
 use super::reader::SkipReader;
 use super::reduce::{Reducer, Reduction};
 use super::sorter::{Piece, RunReader, Sorter, Spill};
-use super::writer::{Writer, limits};
+use super::writer::Writer;
 use crate::engine::Cursor as _;
 use crate::error::{Error, Kind, Result, quote, size};
 use crate::io::file::Files;
@@ -243,9 +244,9 @@ impl SkipBuilder {
                 let total = taken + merged;
                 let mut writer = Writer::new(&storage, options.order)?;
                 let sorted = sorter.finish()?;
-                let pieces = sorted.pieces;
-                let pieces = few(sorted.spill.as_ref(), pieces, &options)?;
-                let mut sources = started(sorted.spill.as_ref(), &pieces)?;
+                let spill = sorted.spill.as_ref();
+                let pieces = few(spill, sorted.pieces, &options)?;
+                let mut sources = started(spill, &pieces)?;
                 sources.push(Source::Arena(sorted.arena, 0));
                 let mut reduction = Reduction::new(options.reducer, options.order);
                 let mut merge = Merge::new(options.order, sources);
@@ -317,6 +318,11 @@ fn few(
         let mut merged = Vec::new();
         let mut group = Vec::new();
         for piece in rest.by_ref() {
+            if group.is_empty() && matches!(piece, Piece::File(_)) {
+                // It is where it is: no run needs its records.
+                merged.push(piece);
+                continue;
+            }
             group.push(piece);
             if count_runs(&group) == one.min(most) {
                 merged.push(one_of(spill, std::mem::take(&mut group), options.order)?);

@@ -1,8 +1,9 @@
 //! Checking: every block and every overflow, against its checksum and against the rest.
 //!
-//! Read-only. What is verified: both superblock slots; the checksum of each block and each overflow that the root leads to; that a
-//! block has the level, the fences and the number of records before it that its parent states, and its keys lie between the fences; that keys ascend, or repeat where the
-//! superblock states it; that records and bytes are as many as it states. It does not stop at the first damage.
+//! Read-only. What is verified: the three superblocks; the checksum of each block and each overflow that the root leads to; that a
+//! block has the level, the fences and the number of records before it that its parent states; that its keys lie between the fences,
+//! and ascend, or repeat where the superblock states it; that records and bytes are as many as it states. It does not stop at the
+//! first damage.
 //!
 //! It repairs nothing: `repair` does.
 
@@ -17,7 +18,7 @@ use crate::node::Key;
 struct Check<'c> {
     blocks: &'c Blocks,
     report: CheckReport,
-    /// Records that were met, or would have been in what is damaged.
+    /// How many records come before what follows the last leaf.
     passed: u64,
     last_key: Vec<u8>,
     has_last: bool,
@@ -172,7 +173,7 @@ impl Check<'_> {
             self.report.records += 1;
             self.report.bytes += (key.len() + content.value.len()) as u64;
         }
-        self.passed += leaf.node.count() as u64;
+        self.passed = leaf.ordinal.saturating_add(leaf.node.count() as u64);
         (self.progress)(self.passed, self.blocks.top.count);
     }
 }

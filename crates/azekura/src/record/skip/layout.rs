@@ -27,7 +27,7 @@
 //! | 4 | 4 | number of the block |
 //! | 8 | 8 | how many records come before the first one in it, or below it |
 //! | 16 | 16 | zero |
-//! | 32 | 4064 | a node (`node`): of a leaf the entries are records; else their values are number of the child (4), and how many records come before the child's first (6) |
+//! | 32 | 4064 | a node (`node`). Entries of a leaf are records; of others, values are the number of the child (4) and how many records come before its first (6) |
 //!
 //! A record whose value is longer than 510 bytes, or its key than 509, has an overflow, at a multiple of 8. In its leaf stand up to
 //! 510 bytes of the key, and for a value the offset of the overflow in words of 8 bytes:
@@ -176,11 +176,13 @@ impl Super {
 
     /// Reads it. `Mismatch` for a file that is none, or of an order that this version does not know; `Corrupted`, `Io`.
     pub(super) fn read(storage: &dyn Storage) -> Result<Self> {
-        let first = Slots::read(storage)?.current(ENGINE);
-        let block = match (first, last_slot(storage, storage.size()?)) {
-            (Err(_), Some(last)) => last,
-            (first, _) => first.map_err(|error| other_file(error).at(storage.path()))?,
+        let slots = Slots::read(storage)?;
+        let last = match slots.engine() {
+            None => last_slot(storage, storage.size()?),
+            Some(_) => None,
         };
+        let block = last.map_or_else(|| slots.current(ENGINE), Ok);
+        let block = block.map_err(|error| other_file(error).at(storage.path()))?;
         let (found, name) = Self::decode(&block.payload).ok_or_else(|| {
             Error::new(Kind::Corrupted, "the superblock holds impossible values")
                 .at(storage.path())
@@ -194,32 +196,37 @@ impl Super {
                 "the file has an order of keys that is not known",
             )
             .at(storage.path())
-            .found(quote(name), "one of `azekura create --help`")
+            .found(quote(name), "one of `azekura skip build --help`")
             .remedy("open it with the version that made it")
         })?;
         Ok(Self { order, ..found })
     }
 }
 
-/// The superblock at the end of a file of this size.
+/// The superblock at the end of a file of this size, which it states. It counts where those at the beginning are lost, and only
+/// there: what ends a file of another engine may be anything.
 fn last_slot(storage: &dyn Storage, size: u64) -> Option<Superblock> {
     let mut slot = vec![0; SLOT_SIZE as usize];
     storage
         .read_at(size.checked_sub(SLOT_SIZE)?, &mut slot)
         .ok()?;
-    Superblock::current(&slot, &ENGINE).ok()
+    let block = Superblock::current(&slot, &ENGINE).ok()?;
+    let (top, _) = Super::decode(&block.payload)?;
+    (top.size == size).then_some(block)
 }
 
 /// Whether a storage holds a sorted file.
 pub(super) fn is_sorted_file(storage: &dyn Storage) -> bool {
-    let has_slots = Slots::read(storage).is_ok_and(|slots| slots.are_of(ENGINE));
-    let has_last = || {
-        storage
-            .size()
-            .ok()
-            .and_then(|size| last_slot(storage, size))
+    let Ok(slots) = Slots::read(storage) else {
+        return false;
     };
-    has_slots || has_last().is_some()
+    let has_last = || {
+        let size = storage.size().ok();
+        size.and_then(|size| last_slot(storage, size)).is_some()
+    };
+    slots
+        .engine()
+        .map_or_else(has_last, |engine| engine == ENGINE)
 }
 
 /// The error of a file that is no sorted one.

@@ -43,6 +43,7 @@ pub use repair::{SkipRepairReport, repair};
 
 use crate::io::Storage;
 use crate::node::KEY_LEN_MAX;
+use crate::order::Order;
 use crate::record::limits::Limits;
 
 /// The longest records.
@@ -57,6 +58,14 @@ const LIMITS_OF_WHOLE_KEYS: Limits = Limits {
     value: LIMITS.value,
     whose: "a sorted file in this order",
 };
+
+/// How long records may be in a file of this order: where keys are compared as a whole, all of a key stands in its leaf.
+fn limits(order: Order) -> &'static Limits {
+    match order {
+        Order::Lexical => &LIMITS,
+        _ => &LIMITS_OF_WHOLE_KEYS,
+    }
+}
 
 /// Whether a storage holds a sorted file.
 pub(crate) fn is_sorted_file(storage: &dyn Storage) -> bool {

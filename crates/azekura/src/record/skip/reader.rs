@@ -12,8 +12,8 @@ use super::blocks::{Blocks, VerifiedBlock};
 use super::check::check;
 use super::cursor::SkipCursor;
 use super::layout::{BLOCK, STEM};
+use super::limits;
 use super::search::LostRange;
-use super::writer::limits;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, Durability, Ordered, Persistent, Promise, Reader,
@@ -38,8 +38,8 @@ pub struct SkipReader {
 }
 
 impl SkipReader {
-    /// Opens a file. `Mismatch` if it is no sorted file of a known version, `Corrupted` if it is cut off or both superblocks are
-    /// damaged, `Io`. Costs one read; and memory, a bit for each 512 bytes of the file.
+    /// Opens a file. `Mismatch` if it is no sorted file of a known version, `Corrupted` if it is cut off or all three superblocks are
+    /// damaged, `Io`. Costs two reads, and memory, a bit for each 512 bytes of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_on(Arc::new(File::open(path.as_ref(), Access::Read)?))
     }
@@ -83,11 +83,12 @@ impl SkipReader {
         let mut cursor = SkipCursor::new(&self.blocks);
         let mut is_there = cursor.seek(key)?;
         while is_there {
-            match cursor.get() {
-                Some((found, value)) if found == key && visit(value) => {}
-                _ => return Ok(()),
-            }
-            is_there = cursor.next()?;
+            let Some((_, value)) = cursor.get().filter(|(found, _)| *found == key) else {
+                break;
+            };
+            let continues = visit(value);
+            self.blocks.still_there(value)?;
+            is_there = continues && cursor.next()?;
         }
         Ok(())
     }
@@ -305,11 +306,12 @@ impl Persistent for SkipReader {
                 progress(top.size + top.size * done / of.max(1), 2 * top.size);
             })?;
             if !report.is_sound() {
+                let found = format!("{} damaged places", report.damage.len());
                 return Err(
                     Error::new(Kind::Corrupted, "the file is damaged, and not copied")
                         .at(storage.path())
-                        .detail(report.damage.first().cloned().unwrap_or_default())
-                        .remedy("take out what is left: azekura repair"),
+                        .found(found, "none")
+                        .remedy("azekura check names them; take out what is left: azekura repair"),
                 );
             }
             copy.sync()

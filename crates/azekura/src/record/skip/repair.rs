@@ -87,23 +87,20 @@ pub(super) fn repair_storage(
             continue;
         };
         if ordinal < done {
-            // A block of that number that an earlier leaf stands for: files are written once, so there is none.
+            // Records of two leaves under one number: only a forged file has them.
             continue;
         }
-        let first = key_at(&blocks, leaf, 0);
         if ordinal > done {
+            let (first, _) = record(&blocks, leaf, 0);
             report.lose(ordinal - done, last_key.as_deref(), Some(&first));
         }
         for at in 0..leaf.node.count() {
-            let key = key_at(&blocks, leaf, at);
-            let is_next = last_key
-                .as_ref()
-                .is_none_or(|last| top.order.compare(last, &key).is_le());
-            let content = blocks.content(leaf, at);
-            let content = content.and_then(|found| blocks.checked(leaf, found.value, found));
-            match content {
-                Ok(content) if is_next => writer.add(&key, content.value)?,
-                Ok(_) => report.lose(1, last_key.as_deref(), Some(&key)),
+            let (key, value) = record(&blocks, leaf, at);
+            let last = last_key.as_deref();
+            let is_next = last.is_none_or(|last| top.order.compare(last, &key).is_le());
+            match value {
+                Ok(value) if is_next => writer.add(&key, value)?,
+                Ok(_) => report.lose(1, last, Some(&key)),
                 Err(error) => {
                     report.missing += 1;
                     let what = error.without_remedy().to_string();
@@ -147,18 +144,17 @@ fn leaves(blocks: &Blocks, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<(u6
     Ok(leaves)
 }
 
-/// The key of an entry: as much as stands in its leaf, if its overflow is damaged.
-fn key_at(blocks: &Blocks, leaf: VerifiedBlock<'_>, at: usize) -> Vec<u8> {
-    let long = blocks
-        .content(leaf, at)
-        .ok()
-        .and_then(|content| content.key);
-    long.map_or_else(
-        || {
-            let mut own = Key::default();
-            leaf.node.key(at, &mut own);
-            own.bytes().to_vec()
-        },
-        <[u8]>::to_vec,
-    )
+/// The key and value of an entry; of the key as much as stands in its leaf, if its overflow is damaged.
+fn record<'f>(
+    blocks: &'f Blocks,
+    leaf: VerifiedBlock<'f>,
+    at: usize,
+) -> (Vec<u8>, Result<&'f [u8]>) {
+    let content = blocks.content(leaf, at);
+    let content = content.and_then(|found| blocks.checked(leaf, found.value, found));
+    let long = content.as_ref().ok().and_then(|content| content.key);
+    let mut own = Key::default();
+    leaf.node.key(at, &mut own);
+    let key = long.unwrap_or_else(|| own.bytes()).to_vec();
+    (key, content.map(|content| content.value))
 }

@@ -4,7 +4,7 @@
 //! A place among the records is their number in order: what comes next in another leaf is found by going down to that number, so
 //! leaves do not point to one another. An error states which keys it affects.
 //!
-//! It does not know who asks.
+//! It does not know its callers.
 
 use super::blocks::{Blocks, LentRecord, VerifiedBlock};
 use super::layout::{BLOCK, STEM};

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use super::LIMITS;
 use super::layout::{BLOCK, INSIDE, OverflowHead, STEM, Super, child, head};
+use super::limits;
 use super::node_builder::{ClosedNode, NodeBuilder};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, SLOT_SIZE};
@@ -254,13 +254,5 @@ impl Writer {
         storage.resize(size)?;
         top.write(storage.as_ref())?;
         storage.sync()
-    }
-}
-
-/// How long records may be in a file of this order: where keys are compared as a whole, all of a key stands in its leaf.
-pub(super) fn limits(order: Order) -> &'static crate::record::limits::Limits {
-    match order {
-        Order::Lexical => &LIMITS,
-        _ => &super::LIMITS_OF_WHOLE_KEYS,
     }
 }
