@@ -24,8 +24,7 @@ pub struct Search {
 }
 
 impl<'m> Node<'m> {
-    /// The first entry whose key is not less than `key`, and whether it is equal; of several equal ones, as a sorted file may have,
-    /// the first. `key` lies between the fences, or is the upper one.
+    /// The first entry whose key is not less than `key`, and whether it is equal. `key` lies between the fences.
     #[inline(always)]
     pub fn find(self, key: &[u8]) -> (usize, bool) {
         self.find_from(0, key)
@@ -42,6 +41,30 @@ impl<'m> Node<'m> {
     pub fn child_before(self, key: Option<&[u8]>) -> usize {
         let at = key.map_or_else(|| self.count(), |key| self.find_from(1, key).0);
         at.saturating_sub(1)
+    }
+
+    /// As [`find`](Self::find) where keys may repeat: the first of several equal entries. `key` may also be the upper fence.
+    pub fn find_first(self, key: &[u8]) -> (usize, bool) {
+        self.first_alike(0, key)
+    }
+
+    /// As [`child_before`](Self::child_before) where keys may repeat.
+    pub fn child_before_first(self, key: &[u8]) -> usize {
+        self.first_alike(1, key).0.saturating_sub(1)
+    }
+
+    /// The first of the equal entries of which a search from `first` on finds any.
+    fn first_alike(self, first: usize, key: &[u8]) -> (usize, bool) {
+        let (mut at, is_equal) = self.find_from(first, key);
+        let mut other = Key::default();
+        while is_equal && at > first {
+            self.key(at - 1, &mut other);
+            if other.bytes() != key {
+                break;
+            }
+            at -= 1;
+        }
+        (at, is_equal)
     }
 
     #[inline(always)]
@@ -92,15 +115,13 @@ impl<'m> Node<'m> {
         let mut high = self.heads_below(after, low, count);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.compare(self.slot(middle), suffix).is_lt() {
-                low = middle + 1;
-            } else {
-                high = middle;
+            match self.compare(self.slot(middle), suffix) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
             }
         }
-        let slot = self.slot(low);
-        let is_equal = low < count && slot.head() == head && self.compare(slot, suffix).is_eq();
-        (low, is_equal)
+        (low, false)
     }
 
     /// The first entry from `first` on whose slot is not less than `target`.
@@ -199,20 +220,16 @@ impl<'m> Node<'m> {
 
     fn find_by(self, first: usize, count: usize, key: &[u8]) -> (usize, bool) {
         let (mut low, mut high) = (first, count.max(first));
-        // Of the entry at `high`.
-        let mut is_equal = false;
         let mut other = Key::default();
         while low < high {
             let middle = usize::midpoint(low, high);
             self.key(middle, &mut other);
             match self.order.compare(other.bytes(), key) {
                 Ordering::Less => low = middle + 1,
-                found => {
-                    high = middle;
-                    is_equal = found.is_eq();
-                }
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
             }
         }
-        (low, is_equal)
+        (low, false)
     }
 }

@@ -251,7 +251,7 @@ impl Blocks {
         };
         for level in (0..self.top.height).rev() {
             let at = if self.top.repeats {
-                block.node.child_before(Some(key))
+                block.node.child_before_first(key)
             } else {
                 block.node.child_of(key)
             };
@@ -260,7 +260,11 @@ impl Blocks {
             }
             block = self.child(block, at, level).map_err(lost(end))?;
         }
-        let (at, _) = block.node.find(key);
+        let (at, _) = if self.top.repeats {
+            block.node.find_first(key)
+        } else {
+            block.node.find(key)
+        };
         let found = block.ordinal.saturating_add(at as u64);
         self.checked(block, &[], found).map_err(lost(end))
     }
