@@ -56,6 +56,11 @@ impl Node<'_> {
         self.memory.write(end + lower.len(), upper);
     }
 
+    /// Makes it a copy of another node of the same size.
+    pub fn copy_from(self, other: Node<'_>) {
+        self.memory.copy_from(other.memory);
+    }
+
     fn set_count(self, count: usize) {
         self.memory.set_bits(0, 2, count as u64);
     }

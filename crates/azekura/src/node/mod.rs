@@ -45,6 +45,7 @@ mod search;
 mod split;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 
 use std::sync::atomic::AtomicU64;
 

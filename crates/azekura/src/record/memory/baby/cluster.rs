@@ -183,7 +183,7 @@ impl BabyDb {
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
         let (stem, rest) = key.split_at(STEM);
-        let held = self.tree.lock_leaf(stem);
+        let Ok(held) = self.tree.lock_leaf(stem);
         let node = self.tree.node(held.frame);
         let (at, is_present) = node.find(stem);
         let cluster = Cluster::of(&pin, is_present.then(|| node.value(at)));

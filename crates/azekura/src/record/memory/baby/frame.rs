@@ -11,8 +11,9 @@
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::budget::{Budget, Pay};
 use crate::epoch::{Batch, Domain};
@@ -20,12 +21,10 @@ use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::io::Map;
 use crate::io::mmap::prefetch;
-use crate::node::Latch;
+use crate::node::tree::{FRAME, Frame, Held, NodeStore};
+use crate::node::{Latch, Node};
+use crate::order::Order;
 
-/// Bytes of a frame.
-pub(super) const FRAME: u64 = 4096;
-/// Words of a node in it.
-pub(super) const WORDS: usize = (FRAME as usize - size_of::<Latch>()) / 8;
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 38;
 const SMALL_BYTES: u64 = 2 << 20;
@@ -36,16 +35,8 @@ const MORE: u64 = if cfg!(azekura_explore) { 0 } else { 16 };
 /// Frames returned to the system at a time, each perhaps by a call of its own.
 const STEP: usize = 64;
 
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) latch: Latch,
-    pub(super) words: [AtomicU64; WORDS],
-}
-
-const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
-
 pub(super) struct Frames {
+    order: Order,
     domain: Domain,
     memory: Arc<Map>,
     budget: Arc<Budget>,
@@ -87,18 +78,20 @@ impl Spare {
 }
 
 impl Frames {
-    /// Room for frames, and the first one.
-    pub(super) fn new(domain: Domain, budget: Arc<Budget>) -> Result<Self> {
+    /// Room for frames, and the first one, an empty leaf.
+    pub(super) fn new(order: Order, domain: Domain, budget: Arc<Budget>) -> Result<Self> {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         let frames = Self {
+            order,
             domain,
             memory,
             budget,
             end: AtomicU32::new(0),
             spare: Mutex::default(),
         };
-        frames.take(Pay::Asked)?;
+        let first = frames.take_number(Pay::Asked)?;
+        frames.node(frames.at(first)).init(0, None, None);
         Ok(frames)
     }
 
@@ -118,15 +111,6 @@ impl Frames {
         unsafe { &*self.memory.at(u64::from(number) * FRAME).cast::<Frame>() }
     }
 
-    /// Prefetches the first `lines` lines of a frame.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, number: u32, lines: usize) {
-        let start = std::ptr::from_ref(self.at(number)).cast::<u8>();
-        for line in 0..lines {
-            prefetch(start.wrapping_add(line * 64));
-        }
-    }
-
     #[expect(clippy::cast_ptr_alignment, reason = "a frame begins a page")]
     fn make(&self, _alone: &Spare) -> Result<u32> {
         let number = self.end.load(Ordering::Relaxed);
@@ -142,7 +126,7 @@ impl Frames {
     }
 
     /// A frame that holds nothing. `Full` if there are no more addresses, or the budget refuses it.
-    pub(super) fn take(&self, pay: Pay) -> Result<u32> {
+    fn take_number(&self, pay: Pay) -> Result<u32> {
         self.budget.take(FRAME, pay)?;
         let mut spare = self.spare.lock();
         let near = spare.warm.pop().or_else(|| spare.aging.items.pop());
@@ -157,7 +141,7 @@ impl Frames {
     }
 
     /// Gives back a frame that is dead and that nothing points to.
-    pub(super) fn give(&self, number: u32) {
+    fn give_number(&self, number: u32) {
         self.budget.give(FRAME);
         let mut spare = self.spare.lock();
         // Without memory to remember it, it is not used again.
@@ -240,6 +224,73 @@ impl Frames {
     pub(super) fn warm(&self) -> u64 {
         let spare = self.spare.lock();
         self.made() - spare.cold.len() as u64
+    }
+}
+
+impl NodeStore for Frames {
+    type Fault = Infallible;
+    type Moment = ();
+    type Charge = Pay;
+
+    fn error(never: Infallible) -> Error {
+        match never {}
+    }
+
+    #[inline(always)]
+    fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
+        Node::new(&frame.words, self.order)
+    }
+
+    #[inline(always)]
+    fn frame(&self, number: u32) -> Option<&Frame> {
+        Some(self.at(number))
+    }
+
+    #[inline(always)]
+    fn holds(&self, _: &Frame, _: u32) -> bool {
+        true
+    }
+
+    fn load(&self, _: u32) -> std::result::Result<(), Infallible> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, number: u32, lines: usize) {
+        let start = std::ptr::from_ref(self.at(number)).cast::<u8>();
+        for line in 0..lines {
+            prefetch(start.wrapping_add(line * 64));
+        }
+    }
+
+    fn take(&self, pay: Pay) -> Result<Held<'_>> {
+        let number = self.take_number(pay)?;
+        let held = Held::lock(number, self.at(number));
+        held.lock.change();
+        held.lock.set_dead(false);
+        Ok(held)
+    }
+
+    fn give_back(&self, held: Held<'_>) {
+        self.give(held, ());
+    }
+
+    #[inline(always)]
+    fn moment(&self) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn change(&self, held: &Held<'_>, (): ()) {
+        held.lock.change();
+    }
+
+    fn give(&self, held: Held<'_>, (): ()) {
+        held.lock.change();
+        held.lock.set_dead(true);
+        let number = held.number;
+        drop(held);
+        self.give_number(number);
     }
 }
 

@@ -6,13 +6,12 @@
 
 use super::budget::Pay;
 use super::cluster::{Cluster, STEM};
-use super::frame::FRAME;
-use super::tree::{Held, is_sparse};
 use super::update::set;
 use super::{BabyDb, Buffer};
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::Pin;
 use crate::error::Result;
+use crate::node::tree::{FRAME, Held, is_sparse};
 use crate::node::{self, Found, Value};
 use crate::record::many::Distinct;
 use crate::room;
@@ -68,7 +67,8 @@ impl BabyDb {
             let stem = self.stem(key);
             let covers = |held: &Held<'_>| self.tree.node(held.frame).covers(stem);
             if !held.last().is_some_and(covers) {
-                held.push(self.tree.lock_leaf(stem));
+                let Ok(leaf) = self.tree.lock_leaf(stem);
+                held.push(leaf);
             }
             if let Some(leaf) = held.last() {
                 values[*at] = self.value_in(&pin, leaf, key)?;
@@ -92,7 +92,7 @@ impl BabyDb {
             }
         };
         let applied = self.apply(&pin, held, &plan, &mut after);
-        self.tree.frames.release(reserved);
+        self.tree.nodes.release(reserved);
         applied?;
         for found in after.retired {
             self.retire(found);
@@ -101,7 +101,7 @@ impl BabyDb {
             self.retire(Some(Found::Outside(word)));
         }
         for key in after.sparse {
-            let held = self.tree.lock_leaf(key);
+            let Ok(held) = self.tree.lock_leaf(key);
             if is_sparse(self.tree.node(held.frame)) {
                 self.tree.join(held);
             }
@@ -204,7 +204,7 @@ impl BabyDb {
         if likely > 0 {
             likely += levels;
         }
-        self.tree.frames.reserve(likely, puts * levels)?;
+        self.tree.nodes.reserve(likely, puts * levels)?;
         Ok(likely)
     }
 

@@ -43,9 +43,9 @@ use std::sync::Arc;
 use budget::Budget;
 use cell::Cells;
 use cluster::words_of;
-use frame::FRAME;
+use frame::Frames;
 use together::GROUP;
-use tree::{To, Tree};
+use tree::Tree;
 
 use crate::counter::Counter;
 use crate::engine::{
@@ -53,6 +53,7 @@ use crate::engine::{
 };
 use crate::epoch::{Domain, Pin};
 use crate::error::Result;
+use crate::node::tree::{FRAME, To};
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
 use crate::record::gate::{self, Gate};
@@ -169,7 +170,10 @@ impl BabyDb {
         let budget = Arc::new(Budget::new(options.memory_limit)?);
         let domain = Domain::new();
         Ok(Self {
-            tree: Tree::new(domain.clone(), options.order, Arc::clone(&budget))?,
+            tree: Tree {
+                order: options.order,
+                nodes: Frames::new(options.order, domain.clone(), Arc::clone(&budget))?,
+            },
             cells: Cells::new(domain.clone(), budget),
             limits: match options.order {
                 Order::Lexical => &LIMITS,
@@ -229,9 +233,9 @@ impl BabyDb {
     #[inline(always)]
     fn see(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
         for _ in 0..TRIES {
-            let end = self.tree.way_to_leaf(To::Key(key));
+            let Ok(end) = self.tree.way_to_leaf(To::Key(key));
             let version = end.frame.latch.begin();
-            if !end.is_still() {
+            if !self.tree.is_still(&end) {
                 continue;
             }
             let seen = Self::see_in(self.tree.node(end.frame), key, buffer);
@@ -264,7 +268,7 @@ impl BabyDb {
     #[cold]
     #[inline(never)]
     fn see_locked(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
-        let held = self.tree.lock_leaf(key);
+        let Ok(held) = self.tree.lock_leaf(key);
         Self::see_in(self.tree.node(held.frame), key, buffer)
     }
 }
@@ -315,7 +319,7 @@ impl Reader for BabyDb {
     }
 
     fn stats(&self) -> Stats {
-        let frames = &self.tree.frames;
+        let frames = &self.tree.nodes;
         let outside = self.cells.bytes();
         Stats {
             count: self.count.sum(),

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use super::cluster::STEM;
 use super::*;
 use crate::error::Kind;
+use crate::node::tree::ROOT;
 use crate::testkit::Random;
 
 pub(super) fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -24,7 +25,7 @@ pub(super) fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Every fence is its parent's key, every level covers all keys, every key lies between its fences, in order.
 pub(super) fn assert_sound(db: &BabyDb) {
     fn walk(db: &BabyDb, number: u32, level: u32, low: Option<&[u8]>, up: Option<&[u8]>) {
-        let node = db.tree.node(db.tree.frames.at(number));
+        let node = db.tree.node(db.tree.nodes.at(number));
         assert_eq!(u32::from(node.level()), level);
         let mut key = crate::node::Key::default();
         assert_eq!(node.lower(&mut key).map(|()| key.bytes()), low);
@@ -51,8 +52,7 @@ pub(super) fn assert_sound(db: &BabyDb) {
             }
         }
     }
-    let end = db.tree.way(To::First, db.tree.height()).unwrap();
-    walk(db, end.number, db.tree.height(), None, None);
+    walk(db, ROOT, db.tree.height(), None, None);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn ascending_and_descending_keys_leave_full_leaves() {
                 .unwrap();
         }
         assert_sound(&db);
-        let bytes = db.tree.frames.used() * FRAME / 100_000;
+        let bytes = db.tree.nodes.used() * FRAME / 100_000;
         assert!(bytes < 22, "{bytes} bytes a record");
     }
 }
@@ -129,9 +129,9 @@ fn an_emptied_store_gives_its_nodes_back() {
         }
         assert_sound(&db);
         assert_eq!(db.count(), 0);
-        assert!(db.tree.frames.used() < 20, "{}", db.tree.frames.used());
+        assert!(db.tree.nodes.used() < 20, "{}", db.tree.nodes.used());
     }
-    assert!(db.tree.frames.made() < 600, "{}", db.tree.frames.made());
+    assert!(db.tree.nodes.made() < 600, "{}", db.tree.nodes.made());
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn members_of_a_cluster_are_freed_when_everything_is_removed() {
     }
     let member = 8 + 4 + 98 + 1000;
     assert_eq!(db.cells.bytes(), 8 + 300 * (8 + member));
-    assert_eq!(db.tree.frames.used(), 1);
+    assert_eq!(db.tree.nodes.used(), 1);
     db.clear().unwrap();
     assert_eq!((db.count(), db.cells.bytes()), (0, 0));
 }
@@ -326,13 +326,13 @@ fn removing_in_order_leaves_no_empty_leaves_behind() {
         let db = BabyDb::new().unwrap();
         let key = |number: u64| format!("{number:08}").into_bytes();
         (0..100_000).for_each(|number| db.put(&key(number), b"12345678").unwrap());
-        let full = db.tree.frames.used();
+        let full = db.tree.nodes.used();
         for number in 0..90_000 {
             let number = if descending { 99_999 - number } else { number };
             assert!(db.remove(&key(number)).unwrap());
         }
         assert_sound(&db);
-        let left = db.tree.frames.used();
+        let left = db.tree.nodes.used();
         assert!(left < full / 8, "{left} of {full} nodes");
     }
 }
@@ -343,7 +343,7 @@ fn memory_of_nodes_goes_back_when_few_are_left() {
     let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
     for is_cleared in [false, true] {
         (0..900_000).for_each(|number| db.put(&key(number), b"12345678").unwrap());
-        let most = db.tree.frames.warm();
+        let most = db.tree.nodes.warm();
         assert!(most > 5000, "{most} nodes");
         if is_cleared {
             db.clear().unwrap();
@@ -358,13 +358,13 @@ fn memory_of_nodes_goes_back_when_few_are_left() {
         assert_sound(&db);
         // Other tests' threads may be pinned at any moment, so the last may still wait.
         for _ in 0..1_000_000 {
-            db.tree.frames.release_idle();
-            if db.tree.frames.warm() <= db.tree.frames.used() + 2 * 1024 {
+            db.tree.nodes.release_idle();
+            if db.tree.nodes.warm() <= db.tree.nodes.used() + 2 * 1024 {
                 break;
             }
             std::thread::yield_now();
         }
-        let (used, warm) = (db.tree.frames.used(), db.tree.frames.warm());
+        let (used, warm) = (db.tree.nodes.used(), db.tree.nodes.warm());
         assert!(warm <= used + 2 * 1024, "{warm} of {most}, {used} in use");
         assert_eq!(db.stats().memory_bytes, warm * FRAME);
     }
@@ -502,13 +502,13 @@ fn nodes_and_values_of_a_queue_are_used_again() {
         if let Some(first) = number.checked_sub(20_000) {
             assert!(db.remove(&key(first)).unwrap());
         }
-        most = most.max(db.tree.frames.used());
+        most = most.max(db.tree.nodes.used());
     }
     assert_sound(&db);
     assert_eq!(db.count(), 20_000);
     assert_eq!(db.cells.bytes(), 20_000 / 16 * 2008);
     // Within an update a node may be there whose like is given back at its end.
-    let made = db.tree.frames.made();
+    let made = db.tree.nodes.made();
     assert!(made <= most + 4, "{made} nodes made, {most} in use at most");
     assert!(most < 600, "{most} nodes for 20000 records");
 }
@@ -587,11 +587,11 @@ fn leaves_of_a_few_large_records_are_joined_as_well() {
     for key in &keys {
         db.put(key, &[1; 200]).unwrap();
     }
-    let full = db.tree.frames.used();
+    let full = db.tree.nodes.used();
     for key in keys.iter().enumerate().filter(|(at, _)| at % 10 != 0) {
         assert!(db.remove(key.1).unwrap());
     }
-    let left = db.tree.frames.used();
+    let left = db.tree.nodes.used();
     assert!(left * 3 < full, "{left} nodes of {full}");
     assert_sound(&db);
 }

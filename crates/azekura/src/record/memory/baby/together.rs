@@ -4,10 +4,11 @@
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
 //! none of them alone. A way on which another thread changed something ends; its key goes alone afterwards. It changes nothing.
 
-use super::tree::{Descent, LINES_OF_LEAF, To, Tree};
+use super::tree::Tree;
 use super::{BabyDb, Buffer, Seen};
 use crate::io::mmap::prefetch;
 use crate::node::Search;
+use crate::node::tree::{Descent, LINES_OF_LEAF, NodeStore, To};
 use crate::order::Order;
 
 /// Keys whose ways are gone together.
@@ -38,7 +39,7 @@ impl Tree {
     fn begin<'t>(&self, end: Descent<'t>, key: &[u8]) -> Option<Way<'t>> {
         let version = end.frame.latch.begin();
         let search = self.node(end.frame).search(key);
-        end.is_still().then_some(Way {
+        self.is_still(&end).then_some(Way {
             end,
             version,
             search,
@@ -55,9 +56,14 @@ impl Tree {
         if !latch.is_still(way.version) {
             return None;
         }
-        self.frames.prefetch(number, lines);
+        self.nodes.prefetch(number, lines);
         Some(Way {
-            end: self.end(number, latch, way.version),
+            end: Descent {
+                number,
+                frame: self.nodes.at(number),
+                parent: latch,
+                version: way.version,
+            },
             ..*way
         })
     }
@@ -77,7 +83,7 @@ impl Tree {
             LINES_OF_LEAF
         };
         for (key, way) in keys.clone().zip(ways.iter_mut()) {
-            let end = self.way(To::Key(key), height);
+            let Ok(end) = self.way(To::Key(key), height);
             *way = end.and_then(|end| self.begin(end, key));
         }
         for _ in 0..height {

@@ -9,11 +9,11 @@
 
 use super::budget::Pay;
 use super::cluster::words_of;
-use super::tree::{Held, is_sparse};
 use super::{BabyDb, Buffer};
 use crate::engine::Edit;
 use crate::epoch::Pin;
 use crate::error::Result;
+use crate::node::tree::{Held, is_sparse};
 use crate::node::{self, Found, Node, Value};
 
 impl BabyDb {
@@ -27,7 +27,7 @@ impl BabyDb {
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
         let value = self.value(value)?;
-        let held = self.tree.lock_leaf(key);
+        let Ok(held) = self.tree.lock_leaf(key);
         let (at, is_present) = self.tree.node(held.frame).find(key);
         self.store(&pin, held, key, at, is_present, value)
     }
@@ -40,7 +40,7 @@ impl BabyDb {
         }
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
-        let held = self.tree.lock_leaf(key);
+        let Ok(held) = self.tree.lock_leaf(key);
         let (at, is_present) = self.tree.node(held.frame).find(key);
         if is_present {
             self.erase(&pin, held, at);
@@ -77,8 +77,8 @@ impl BabyDb {
     pub(super) fn put_outside(&self, parts: &[&[u8]], pay: Pay) -> Result<u64> {
         let word = self.cells.put(parts, pay)?;
         // What it takes, frames that hold nothing must not keep.
-        if self.tree.frames.are_limited() {
-            self.tree.frames.release_idle();
+        if self.tree.nodes.are_limited() {
+            self.tree.nodes.release_idle();
         }
         Ok(word)
     }
@@ -145,12 +145,14 @@ impl BabyDb {
         rest: &mut dyn FnMut(Held<'t>),
     ) -> Result<Held<'t>> {
         loop {
-            let right = self.tree.divide(&held, key, pay)?;
-            if self.tree.node(right.frame).covers(key) {
-                rest(std::mem::replace(&mut held, right));
+            let (left, right) = self.tree.divide(held, key, pay)?;
+            let other;
+            (held, other) = if self.tree.node(right.frame).covers(key) {
+                (right, left)
             } else {
-                rest(right);
-            }
+                (left, right)
+            };
+            rest(other);
             let node = self.tree.node(held.frame);
             let (at, is_present) = node.find(key);
             if set(node, at, is_present, key, value) {
@@ -186,7 +188,7 @@ impl BabyDb {
         }
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
-        let held = self.tree.lock_leaf(key);
+        let Ok(held) = self.tree.lock_leaf(key);
         let node = self.tree.node(held.frame);
         let mut buffer = Buffer::new();
         let seen = Self::see_in(node, key, &mut buffer);

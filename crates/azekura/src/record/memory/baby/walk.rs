@@ -5,11 +5,11 @@
 //! moves no reader past a record that stays. A reader that finds a leaf changed too often reads it under its lock.
 
 use super::cluster::{Cluster, STEM, is_stem};
-use super::tree::To;
 use super::{BabyDb, TRIES};
 use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::Pin;
 use crate::error::Result;
+use crate::node::tree::To;
 use crate::node::{Found, Key, Node};
 use crate::order::Order;
 use crate::record::key_bookmark;
@@ -163,11 +163,11 @@ impl BabyDb {
     /// Looks at the leaf where the way leads, and calls `read` until it has seen a state of the leaf that counts.
     fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> T {
         for tries in 0.. {
-            let end = self.tree.way_to_leaf(to);
+            let Ok(end) = self.tree.way_to_leaf(to);
             // No thread changes it while it is locked; but whether it is the right one is still to be checked.
             let lock = (tries >= TRIES).then(|| end.frame.latch.lock());
             let version = end.frame.latch.begin();
-            if !end.is_still() {
+            if !self.tree.is_still(&end) {
                 continue;
             }
             let seen = read(self.tree.node(end.frame));

@@ -1,0 +1,233 @@
+//! Dividing a node in two, entered in the node above, and joining two; and so on upward.
+//!
+//! | change | locked when it begins |
+//! |---|---|
+//! | a node is divided | the node, its new half, the node above, which has room for one entry more |
+//! | the root is divided | the root, and two new nodes that take its entries: it becomes the node above them |
+//! | two nodes are joined | both, and the node above |
+//!
+//! A node above without room is divided first, as a change of its own. It does not know why a node is divided or joined.
+
+use super::{Held, NodeStore, ROOT, To, Tree};
+use crate::error::Result;
+use crate::node::{Key, Node, Value};
+
+/// Bytes that a child's number takes in an entry.
+const CHILD: usize = 4;
+
+impl<S: NodeStore> Tree<S> {
+    /// Divides a node, where an entry for `key` did not fit; both halves, which stay locked and are being changed. On an error
+    /// nothing is changed. Errors: as the store gives them for a new node, a moment and a load.
+    #[cold]
+    pub fn divide<'t>(
+        &'t self,
+        held: Held<'t>,
+        key: &[u8],
+        charge: S::Charge,
+    ) -> Result<(Held<'t>, Held<'t>)> {
+        let node = self.node(held.frame);
+        let (at, _) = node.find(key);
+        let at = node.division(at);
+        let mut separator = Key::default();
+        node.separator(at, &mut separator);
+        self.divide_at(held, at, separator.bytes(), charge)
+    }
+
+    /// As [`divide`](Self::divide), before the entry at `at`, with `separator` between the halves: one of them may be empty.
+    pub fn divide_at<'t>(
+        &'t self,
+        held: Held<'t>,
+        at: usize,
+        separator: &[u8],
+        charge: S::Charge,
+    ) -> Result<(Held<'t>, Held<'t>)> {
+        if held.number == ROOT {
+            return self.raise(held, at, separator, charge);
+        }
+        let right = self.nodes.take(charge)?;
+        let above = self.above_with_room(&held, separator, charge);
+        let entered = above.and_then(|above| Ok((above, self.nodes.moment()?)));
+        let (above, moment) = match entered {
+            Ok(entered) => entered,
+            Err(error) => {
+                self.nodes.give_back(right);
+                return Err(error);
+            }
+        };
+        for changed in [&held, &above, &right] {
+            self.nodes.change(changed, moment);
+        }
+        let node = self.node(held.frame);
+        node.divide(self.node(right.frame), at, separator);
+        let above = self.node(above.frame);
+        enter(
+            above,
+            above.child_of(separator) + 1,
+            separator,
+            right.number,
+        );
+        Ok((held, right))
+    }
+
+    /// The node above one that is not the root, locked, with room for an entry more.
+    fn above_with_room<'t>(
+        &'t self,
+        held: &Held<'t>,
+        separator: &[u8],
+        charge: S::Charge,
+    ) -> Result<Held<'t>> {
+        let level = u32::from(self.node(held.frame).level()) + 1;
+        loop {
+            // While a node below the root is locked, the root stays above it.
+            let found = self.lock(separator, level).map_err(S::error)?;
+            let Some(mut above) = found else { continue };
+            while !self.node(above.frame).fits(separator.len(), CHILD) {
+                let (left, right) = self.divide(above, separator, charge)?;
+                above = if self.node(right.frame).covers(separator) {
+                    right
+                } else {
+                    left
+                };
+            }
+            return Ok(above);
+        }
+    }
+
+    /// Divides the root, whose entries go to two new nodes.
+    fn raise<'t>(
+        &'t self,
+        root: Held<'t>,
+        at: usize,
+        separator: &[u8],
+        charge: S::Charge,
+    ) -> Result<(Held<'t>, Held<'t>)> {
+        let left = self.nodes.take(charge)?;
+        let right = match self.nodes.take(charge) {
+            Ok(right) => right,
+            Err(error) => {
+                self.nodes.give_back(left);
+                return Err(error);
+            }
+        };
+        let moment = match self.nodes.moment() {
+            Ok(moment) => moment,
+            Err(error) => {
+                self.nodes.give_back(left);
+                self.nodes.give_back(right);
+                return Err(error);
+            }
+        };
+        for changed in [&root, &left, &right] {
+            self.nodes.change(changed, moment);
+        }
+        let node = self.node(root.frame);
+        let level = node.level();
+        self.node(left.frame).copy_from(node);
+        self.node(left.frame)
+            .divide(self.node(right.frame), at, separator);
+        node.init(level + 1, None, None);
+        enter(node, 0, &[], left.number);
+        enter(node, 1, separator, right.number);
+        drop(root);
+        Ok((left, right))
+    }
+
+    /// Joins a node that has become sparse with a neighbour, if that is near and free; and so on upward. Nothing is lost if it
+    /// cannot be done.
+    #[cold]
+    pub fn join(&self, held: Held<'_>) {
+        if held.number == ROOT {
+            return;
+        }
+        let node = self.node(held.frame);
+        let level = u32::from(node.level());
+        let mut lower = Key::default();
+        // A node without a lower fence is the first of its level: the empty key may be elsewhere in other orders.
+        let has_lower = node.lower(&mut lower).is_some();
+        let above = if has_lower {
+            self.lock(lower.bytes(), level + 1)
+        } else {
+            self.lock_first(level + 1)
+        };
+        let Ok(Some(parent)) = above else { return };
+        let above = self.node(parent.frame);
+        let at = if has_lower {
+            above.child_of(lower.bytes())
+        } else {
+            0
+        };
+        debug_assert_eq!(above.child(at), held.number);
+        let Some((right_at, left, right)) = self.neighbours(above, at, held) else {
+            return;
+        };
+        let Ok(moment) = self.nodes.moment() else {
+            return;
+        };
+        let (into, from) = (self.node(left.frame), self.node(right.frame));
+        for changed in [&left, &right, &parent] {
+            self.nodes.change(changed, moment);
+        }
+        into.take(from);
+        above.remove(right_at);
+        self.nodes.give(right, moment);
+        if above.count() == 1 && parent.number == ROOT {
+            // What is left of the level is the root.
+            above.copy_from(into);
+            self.nodes.give(left, moment);
+            return;
+        }
+        drop(left);
+        if above.count() == 1 || is_sparse(above) {
+            self.join(parent);
+        }
+    }
+
+    fn lock_first(&self, level: u32) -> std::result::Result<Option<Held<'_>>, S::Fault> {
+        loop {
+            let Some(end) = self.way(To::First, level)? else {
+                return Ok(None);
+            };
+            let held = Held::lock(end.number, end.frame);
+            if self.is_still(&end) {
+                return Ok(Some(held));
+            }
+        }
+    }
+
+    /// The child at `at`, which is held, and one next to it that it can be one with, in order; and the right one's entry.
+    fn neighbours<'t>(
+        &'t self,
+        above: Node<'_>,
+        at: usize,
+        held: Held<'t>,
+    ) -> Option<(usize, Held<'t>, Held<'t>)> {
+        let try_lock = |at| {
+            let number = above.child(at);
+            // One that is not in memory is not worth an access.
+            let held = Held::try_lock(number, self.nodes.frame(number)?)?;
+            self.nodes.holds(held.frame, number).then_some(held)
+        };
+        let node = self.node(held.frame);
+        if at + 1 < above.count()
+            && let Some(right) = try_lock(at + 1)
+            && node.could_take(self.node(right.frame))
+        {
+            return Some((at + 1, held, right));
+        }
+        let left = try_lock(at.checked_sub(1)?)?;
+        let could = self.node(left.frame).could_take(node);
+        could.then_some((at, left, held))
+    }
+}
+
+fn enter(node: Node<'_>, at: usize, key: &[u8], child: u32) {
+    let entered = node.insert(at, key, Value::Inside(&child.to_le_bytes()));
+    debug_assert!(entered, "it fits");
+}
+
+/// Whether a node is so empty that it should join a neighbour; now and then only, as that may be full.
+#[inline(always)]
+pub fn is_sparse(node: Node<'_>) -> bool {
+    let count = node.count();
+    (count < 16 || count.is_multiple_of(8)) && node.used() * 3 < node.room()
+}

@@ -1,0 +1,281 @@
+//! The tree of nodes: the way down without locks, the locks, and how nodes divide and join.
+//!
+//! Promises: a reader takes no lock and stores nothing; an update locks the node at the end of its way, and of the nodes above only
+//! those that change with it. On an error nothing is changed. It does not know where nodes live, what makes them durable, nor what
+//! values mean: a [`NodeStore`] does, in memory or in a file.
+//!
+//! A node on the way is read between two looks at its latch's version, and the descent continues only if they were equal; the
+//! version of a child is taken before the parent's second look, so the child was the right one then. Who wants to change
+//! something locks the one node at the end of the way, and looks at the parent once more. A node that is not in memory is
+//! loaded while nothing is locked for the way, which then begins again.
+//!
+//! Lock order: nodes from the leaves upward; leaves among each other by rising keys. A neighbour to be joined is on the same
+//! level, and out of order: it is only tried. So no two threads wait for each other, and no change locks more than a node, its
+//! new half or its neighbour, and their parents as far as they change too.
+//!
+//! Invariants: fences of a node are keys of its parent's entries, its own and the next; a level of the tree covers all
+//! keys, each once; what is dead has no entry. The root has no fences, and its number is the same all the tree's life. A change
+//! begins when all nodes that it changes are locked.
+
+mod change;
+
+use std::sync::atomic::AtomicU64;
+
+use super::{Latch, Locked, Node};
+use crate::error::{Error, Result};
+use crate::order::Order;
+
+pub use change::is_sparse;
+
+/// Bytes of a frame.
+pub const FRAME: u64 = 4096;
+/// Words of a frame beside its latch.
+pub const FRAME_WORDS: usize = (FRAME as usize - size_of::<Latch>()) / 8;
+/// The number of the root.
+pub const ROOT: u32 = 0;
+/// Lines at a frame's beginning that a search may touch: header and slots.
+pub const LINES_OF_LEAF: usize = 20;
+const LINES_OF_INNER: usize = 2;
+
+/// The memory of a node, and its latch. Once made it stays a frame for as long as the store lives, whatever it holds: a reader may
+/// look at any frame at any time.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Frame {
+    /// Guards it.
+    pub latch: Latch,
+    /// What it holds: a node's words, and what the store keeps beside them.
+    pub words: [AtomicU64; FRAME_WORDS],
+}
+
+const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
+
+/// Where the nodes of a tree live, by number.
+pub trait NodeStore {
+    /// Why a node cannot be loaded.
+    type Fault;
+    /// A moment at which nodes change, in the history of the store.
+    type Moment: Copy;
+    /// What a new node is charged to.
+    type Charge: Copy;
+
+    /// What a fault is to callers.
+    fn error(fault: Self::Fault) -> Error;
+
+    /// The node in a frame.
+    fn node<'f>(&self, frame: &'f Frame) -> Node<'f>;
+    /// The frame of a node; `None`: it is not in memory. What is no node's number has some frame, or none.
+    fn frame(&self, number: u32) -> Option<&Frame>;
+    /// Whether a frame holds this node. Asked between two looks at the version of its latch, or under its lock.
+    fn holds(&self, frame: &Frame, number: u32) -> bool;
+    /// Brings a node into memory, if it is not there.
+    fn load(&self, number: u32) -> std::result::Result<(), Self::Fault>;
+    /// Asks the CPU for the first `lines` lines of a node's frame.
+    fn prefetch(&self, number: u32, lines: usize);
+
+    /// A new node, locked, being changed, and of no use to anybody yet.
+    fn take(&self, charge: Self::Charge) -> Result<Held<'_>>;
+    /// Takes back a new node that was not made use of.
+    fn give_back(&self, held: Held<'_>);
+    /// The moment of a change, all nodes of which are locked.
+    fn moment(&self) -> Result<Self::Moment>;
+    /// Begins to change a node: readers wait until its lock is dropped.
+    fn change(&self, held: &Held<'_>, moment: Self::Moment);
+    /// Takes a node out of use. Nothing points to it any more.
+    fn give(&self, held: Held<'_>, moment: Self::Moment);
+}
+
+/// Where a way leads: before or at a key.
+#[derive(Clone, Copy, Debug)]
+pub enum To<'k> {
+    /// The node where this key is or would be.
+    Key(&'k [u8]),
+    /// The node with the greatest keys less than this; `None`: with the greatest of all.
+    Before(Option<&'k [u8]>),
+    /// The node with the least keys.
+    First,
+}
+
+/// The end of a way, and what must still hold for it to count.
+#[derive(Clone, Copy, Debug)]
+pub struct Descent<'t> {
+    /// The node's number.
+    pub number: u32,
+    /// Its frame.
+    pub frame: &'t Frame,
+    /// Guards the node above; of the root, itself.
+    pub parent: &'t Latch,
+    /// Of that.
+    pub version: u64,
+}
+
+/// A node, locked.
+#[derive(Debug)]
+pub struct Held<'t> {
+    /// Its number.
+    pub number: u32,
+    /// Its frame.
+    pub frame: &'t Frame,
+    /// Its lock.
+    pub lock: Locked<'t>,
+}
+
+impl<'t> Held<'t> {
+    /// Waits for the lock of a node.
+    #[inline(always)]
+    pub fn lock(number: u32, frame: &'t Frame) -> Self {
+        let lock = frame.latch.lock();
+        Self {
+            number,
+            frame,
+            lock,
+        }
+    }
+
+    /// The node, if no thread has its lock.
+    pub fn try_lock(number: u32, frame: &'t Frame) -> Option<Self> {
+        let lock = frame.latch.try_lock()?;
+        Some(Self {
+            number,
+            frame,
+            lock,
+        })
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Tree<S> {
+    /// The order of keys.
+    pub order: Order,
+    /// Where its nodes are.
+    pub nodes: S,
+}
+
+impl<S: NodeStore> Tree<S> {
+    /// The node in a frame.
+    #[inline(always)]
+    pub fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
+        self.nodes.node(frame)
+    }
+
+    /// Whether a way still leads to its end. Asked after a look at the version of the end's latch, or under its lock.
+    #[inline(always)]
+    pub fn is_still(&self, end: &Descent<'_>) -> bool {
+        self.nodes.holds(end.frame, end.number) && end.parent.is_still(end.version)
+    }
+
+    /// The way down to `level`; `None`: the root is below it.
+    #[inline(always)]
+    pub fn way(
+        &self,
+        to: To<'_>,
+        level: u32,
+    ) -> std::result::Result<Option<Descent<'_>>, S::Fault> {
+        'again: loop {
+            let Some(mut frame) = self.nodes.frame(ROOT) else {
+                self.nodes.load(ROOT)?;
+                continue;
+            };
+            let mut version = frame.latch.begin();
+            if !self.nodes.holds(frame, ROOT) {
+                continue;
+            }
+            let mut at = u32::from(self.node(frame).level());
+            if at <= level {
+                let end = Descent {
+                    number: ROOT,
+                    frame,
+                    parent: &frame.latch,
+                    version,
+                };
+                if !end.parent.is_still(version) {
+                    continue;
+                }
+                return Ok((at == level).then_some(end));
+            }
+            loop {
+                let parent = &frame.latch;
+                let node = self.node(frame);
+                let entry = match to {
+                    To::Key(key) => node.child_of(key),
+                    To::Before(key) => node.child_before(key),
+                    To::First => 0,
+                };
+                let number = node.child(entry);
+                at -= 1;
+                let lines = if at == 0 {
+                    LINES_OF_LEAF
+                } else {
+                    LINES_OF_INNER
+                };
+                self.nodes.prefetch(number, lines);
+                if !parent.is_still(version) {
+                    continue 'again;
+                }
+                let Some(child) = self.nodes.frame(number) else {
+                    self.nodes.load(number)?;
+                    continue 'again;
+                };
+                if at == level {
+                    return Ok(Some(Descent {
+                        number,
+                        frame: child,
+                        parent,
+                        version,
+                    }));
+                }
+                let seen = child.latch.begin();
+                if !self.nodes.holds(child, number) || !parent.is_still(version) {
+                    continue 'again;
+                }
+                (frame, version) = (child, seen);
+            }
+        }
+    }
+
+    /// The way to a leaf.
+    #[inline(always)]
+    pub fn way_to_leaf(&self, to: To<'_>) -> std::result::Result<Descent<'_>, S::Fault> {
+        loop {
+            if let Some(end) = self.way(to, 0)? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Locks the leaf where `key` is or would be.
+    #[inline(always)]
+    pub fn lock_leaf(&self, key: &[u8]) -> std::result::Result<Held<'_>, S::Fault> {
+        loop {
+            if let Some(held) = self.lock(key, 0)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// Locks the node of `level` that covers `key`; `None`: the root is below it.
+    #[inline(always)]
+    fn lock(&self, key: &[u8], level: u32) -> std::result::Result<Option<Held<'_>>, S::Fault> {
+        loop {
+            let Some(end) = self.way(To::Key(key), level)? else {
+                return Ok(None);
+            };
+            let held = Held::lock(end.number, end.frame);
+            // No thread changed the parent, or at least this is still the right one: no thread changes it any more.
+            let is_right = self.is_still(&end) || self.is_place_of(&held, key, level);
+            if is_right {
+                return Ok(Some(held));
+            }
+        }
+    }
+
+    #[cold]
+    fn is_place_of(&self, held: &Held<'_>, key: &[u8], level: u32) -> bool {
+        let node = self.node(held.frame);
+        self.nodes.holds(held.frame, held.number)
+            && !held.lock.is_dead()
+            && u32::from(node.level()) == level
+            && node.covers(key)
+    }
+}
