@@ -311,8 +311,9 @@ impl Log {
         let tail = self.tail.0.load(Ordering::Relaxed);
         if (tail & 0xffff_ffff) + words <= limit && words <= limit / 2 {
             explore::yield_point();
-            // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
-            let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
+            // Acquire: pairs with the store that opened the segment, so that its header and seed are seen. In one order with
+            // `Log::end`, so that who takes an end is seen by who appends after it.
+            let tail = self.tail.0.fetch_add(words, Ordering::SeqCst);
             let (index, at) = (tail >> 32, tail & 0xffff_ffff);
             if at + words <= limit
                 && let Some(seed) = self.segments.seed_of_unit(index)

@@ -232,7 +232,7 @@ impl Log {
     pub fn end(&self) -> End {
         let chain = self.chain.lock();
         explore::yield_point();
-        let tail = self.tail.0.load(Ordering::Acquire);
+        let tail = self.tail.0.load(Ordering::SeqCst);
         let (open, offset) = ((tail >> 32) as u32, (tail & 0xffff_ffff) * 8);
         let (segment, sequence) = chain
             .last

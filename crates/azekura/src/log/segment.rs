@@ -168,6 +168,8 @@ pub struct Segments {
     limit: u32,
     /// Two words per segment: seed and units (0: not the log's; or `FOLLOWING`), dead bytes and wasted words.
     table: Arc<Map>,
+    /// A word per segment: its sequence, if it is the log's.
+    sequences: Arc<Map>,
     space: Mutex<Free>,
     /// Why updates may not take the fast path. Relaxed: a thread that sees one late meets it where it takes room.
     alarms: AtomicU8,
@@ -185,6 +187,10 @@ impl Segments {
         let limit = geometry.fitting(map.capacity());
         let table = Map::anonymous(
             (u64::from(limit) * 16).next_multiple_of(4096).max(4096),
+            None,
+        )?;
+        let sequences = Map::anonymous(
+            (u64::from(limit) * 8).next_multiple_of(4096).max(4096),
             None,
         )?;
         let domain = Domain::new();
@@ -208,6 +214,7 @@ impl Segments {
             geometry,
             limit,
             table,
+            sequences,
             space,
             domain,
             alarms: AtomicU8::new(0),
@@ -422,6 +429,7 @@ impl Segments {
         let counted = dead | (waste / 8) << DEAD_BITS;
         self.table.store_u64(u64::from(index) * 16 + 8, counted);
         let seed = segment_seed(self.geometry.salt, sequence);
+        self.sequences.store_u64(u64::from(index) * 8, sequence);
         let word = if usage == Use::Log {
             u64::from(seed) | u64::from(units) << 32
         } else {
@@ -485,10 +493,10 @@ impl Segments {
     }
 
     /// The sequence of the log's segment at `index`, whatever its header on storage states by now.
+    #[inline(always)]
     pub fn sequence_of(&self, index: u32) -> Option<u64> {
-        let space = self.space.lock();
-        let found = space.used.get(&index);
-        found.and_then(|(_, sequence, of)| (*of == Use::Log).then_some(*sequence))
+        self.seed(index)?;
+        Some(self.sequences.load_u64(u64::from(index) * 8))
     }
 
     /// All segments in use for `usage`, by index.

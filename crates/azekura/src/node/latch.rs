@@ -46,6 +46,13 @@ impl Latch {
         self.begin_later()
     }
 
+    /// As `begin`, but does not wait; `None`: a change is under way.
+    pub fn try_begin(&self) -> Option<u64> {
+        explore::yield_point();
+        let version = self.version.load(Ordering::Acquire);
+        (version & CHANGING == 0).then_some(version)
+    }
+
     #[cold]
     fn begin_later(&self) -> u64 {
         loop {

@@ -55,7 +55,7 @@ impl<S: NodeStore> Tree<S> {
             }
         };
         for changed in [&held, &above, &right] {
-            self.nodes.change(changed, moment);
+            self.nodes.change(changed, &moment);
         }
         let node = self.node(held.frame);
         node.divide(self.node(right.frame), at, separator);
@@ -118,7 +118,7 @@ impl<S: NodeStore> Tree<S> {
             }
         };
         for changed in [&root, &left, &right] {
-            self.nodes.change(changed, moment);
+            self.nodes.change(changed, &moment);
         }
         let node = self.node(root.frame);
         let level = node.level();
@@ -165,15 +165,15 @@ impl<S: NodeStore> Tree<S> {
         };
         let (into, from) = (self.node(left.frame), self.node(right.frame));
         for changed in [&left, &right, &parent] {
-            self.nodes.change(changed, moment);
+            self.nodes.change(changed, &moment);
         }
         into.take(from);
         above.remove(right_at);
-        self.nodes.give(right, moment);
+        self.nodes.give(right, &moment);
         if above.count() == 1 && parent.number == ROOT {
             // What is left of the level is the root.
             above.copy_from(into);
-            self.nodes.give(left, moment);
+            self.nodes.give(left, &moment);
             return;
         }
         drop(left);

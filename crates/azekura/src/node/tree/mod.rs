@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked.
 
 mod change;
+mod walk;
 
 use std::sync::atomic::AtomicU64;
 
@@ -26,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
+pub use walk::{From, LeafCopy, Looked, Place};
 
 /// Bytes of a frame.
 pub const FRAME: u64 = 4096;
@@ -54,8 +56,8 @@ const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
 pub trait NodeStore {
     /// Why a node cannot be loaded.
     type Fault;
-    /// A moment at which nodes change, in the history of the store.
-    type Moment: Copy;
+    /// A moment at which nodes change, in the history of the store; they have changed when it is dropped.
+    type Moment;
     /// What a new node is charged to.
     type Charge: Copy;
 
@@ -80,9 +82,9 @@ pub trait NodeStore {
     /// The moment of a change, all nodes of which are locked.
     fn moment(&self) -> Result<Self::Moment>;
     /// Begins to change a node: readers wait until its lock is dropped.
-    fn change(&self, held: &Held<'_>, moment: Self::Moment);
+    fn change(&self, held: &Held<'_>, moment: &Self::Moment);
     /// Takes a node out of use. Nothing points to it any more.
-    fn give(&self, held: Held<'_>, moment: Self::Moment);
+    fn give(&self, held: Held<'_>, moment: &Self::Moment);
 }
 
 /// Where a way leads: before or at a key.
@@ -214,7 +216,10 @@ impl<S: NodeStore> Tree<S> {
                     continue 'again;
                 }
                 let Some(child) = self.nodes.frame(number) else {
-                    self.nodes.load(number)?;
+                    let loaded = self.nodes.load(number);
+                    if parent.is_still(version) {
+                        loaded?;
+                    }
                     continue 'again;
                 };
                 if at == level {

@@ -272,7 +272,7 @@ impl NodeStore for Frames {
     }
 
     fn give_back(&self, held: Held<'_>) {
-        self.give(held, ());
+        self.give(held, &());
     }
 
     #[inline(always)]
@@ -281,11 +281,11 @@ impl NodeStore for Frames {
     }
 
     #[inline(always)]
-    fn change(&self, held: &Held<'_>, (): ()) {
+    fn change(&self, held: &Held<'_>, (): &()) {
         held.lock.change();
     }
 
-    fn give(&self, held: Held<'_>, (): ()) {
+    fn give(&self, held: Held<'_>, (): &()) {
         held.lock.change();
         held.lock.set_dead(true);
         let number = held.number;

@@ -30,7 +30,7 @@ impl Tree {
         drop(before);
         self.show(number, level, visit, &|number| {
             self.nodes
-                .give(Held::lock(number, self.nodes.at(number)), ());
+                .give(Held::lock(number, self.nodes.at(number)), &());
         });
         self.nodes.release_idle();
         Ok(())

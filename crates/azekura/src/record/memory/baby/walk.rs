@@ -1,17 +1,15 @@
 //! Records in order: scans, a leaf at a time, and cursors, a record at a time.
 //!
-//! A leaf is copied as it was at one moment, then shown; its upper fence states where the next one begins, and its lower
-//! fence, for cursors, where the one before ends. So no leaf points to another, and what comes and goes meanwhile
-//! moves no reader past a record that stays. A reader that finds a leaf changed too often reads it under its lock.
+//! A leaf is copied as it was at one moment (`node::tree`), then shown; of a cluster, its members in order.
+//!
+//! It holds nothing while it shows a record but a pin, for what stands outside.
 
+use super::BabyDb;
 use super::cluster::{Cluster, STEM, is_stem};
-use super::{BabyDb, TRIES};
 use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::To;
-use crate::node::{Found, Key, Node};
-use crate::order::Order;
+use crate::node::tree::{From, LeafCopy, Looked, Place};
 use crate::record::key_bookmark;
 use crate::room;
 
@@ -42,175 +40,21 @@ impl std::convert::From<From> for Start {
     }
 }
 
-/// Where to look for the next entry.
-enum From {
-    First,
-    At(Vec<u8>),
-    After(Vec<u8>),
-}
-
-impl From {
-    fn to(&self) -> To<'_> {
-        match self {
-            Self::First => To::First,
-            Self::At(key) | Self::After(key) => To::Key(key),
-        }
-    }
-
-    fn entry(&self, node: Node<'_>) -> usize {
-        match self {
-            Self::First => 0,
-            Self::At(key) => node.find(key).0,
-            Self::After(key) => {
-                let (at, is_equal) = node.find(key);
-                at + usize::from(is_equal)
-            }
-        }
-    }
-}
-
-/// Where a value is that was found in a copied leaf.
-enum Place {
-    /// After its key.
-    Copied(usize),
-    Outside(u64),
-    /// Its key is the stem of what this word lists.
-    Cluster(u64),
-}
-
-/// Some records of a leaf, copied.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    /// Where each begins, the length of its key, its value.
-    records: Vec<(usize, usize, Place)>,
-    key: Key,
-    order: Order,
-}
-
-impl Batch {
-    fn new(order: Order) -> Self {
-        Self {
-            order,
-            ..Self::default()
-        }
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.records.clear();
-    }
-
-    /// Errors: `Full`.
-    fn take(&mut self, node: Node<'_>, at: usize) -> Result<()> {
-        node.key(at, &mut self.key);
-        let begin = self.bytes.len();
-        room::more(&mut self.bytes, self.key.bytes().len())?;
-        self.bytes.extend_from_slice(self.key.bytes());
-        let place = match node.value(at) {
-            Found::Outside(word) if is_stem(self.order, self.key.bytes().len()) => {
-                Place::Cluster(word)
-            }
-            Found::Outside(word) => Place::Outside(word),
-            Found::Inside(len, offset) => {
-                let start = self.bytes.len();
-                room::more(&mut self.bytes, len)?;
-                self.bytes.resize(start + len, 0);
-                node.copy(offset, &mut self.bytes[start..]);
-                Place::Copied(len)
-            }
-        };
-        room::more(&mut self.records, 1)?;
-        self.records.push((begin, self.key.bytes().len(), place));
-        Ok(())
-    }
-
-    fn entry<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<Entry<'b>> {
-        let (begin, key_len, place) = self.records.get(at)?;
-        let (key, after) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
-        Some(match place {
-            Place::Copied(len) => Entry::Record(key, after.get(..*len)?),
-            Place::Outside(word) => Entry::Record(key, BabyDb::outside(pin, *word)),
-            Place::Cluster(word) => Entry::Cluster(key, Cluster::at(pin, *word)),
-        })
-    }
-
-    /// The key of the last entry.
-    fn last_key(&self) -> &[u8] {
-        let last = self.records.last();
-        last.and_then(|(begin, len, _)| self.bytes.get(*begin..begin + len))
-            .unwrap_or_default()
-    }
-}
-
 /// What an entry of a leaf is.
 enum Entry<'b> {
     Record(&'b [u8], &'b [u8]),
     Cluster(&'b [u8], Cluster<'b>),
 }
 
-/// What a look at a leaf gave.
-enum Looked {
-    /// The batch has records.
-    Records,
-    /// It has none; the leaf ends at this fence.
-    Beyond(Vec<u8>),
-    /// It has none, and neither has any leaf beyond.
-    End,
-}
-
 impl BabyDb {
-    /// Looks at the leaf where the way leads, and calls `read` until it has seen a state of the leaf that counts.
-    fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> T {
-        for tries in 0.. {
-            let Ok(end) = self.tree.way_to_leaf(to);
-            // No thread changes it while it is locked; but whether it is the right one is still to be checked.
-            let lock = (tries >= TRIES).then(|| end.frame.latch.lock());
-            let version = end.frame.latch.begin();
-            if !self.tree.is_still(&end) {
-                continue;
+    fn entry<'b>(&self, copy: &'b LeafCopy, pin: &'b Pin, at: usize) -> Option<Entry<'b>> {
+        let (key, place, value) = copy.entry(at)?;
+        Some(match place {
+            Place::Copied(_) => Entry::Record(key, value),
+            Place::Outside(word) if is_stem(self.tree.order, key.len()) => {
+                Entry::Cluster(key, Cluster::at(pin, word))
             }
-            let seen = read(self.tree.node(end.frame));
-            if end.frame.latch.is_still(version) {
-                return seen;
-            }
-            drop(lock);
-        }
-        unreachable!("the tries have no end")
-    }
-
-    /// Copies up to `most` records from a place on.
-    fn take_from(&self, from: &From, most: usize, batch: &mut Batch) -> Result<Looked> {
-        self.look(from.to(), &mut |node| {
-            batch.clear();
-            let at = from.entry(node);
-            let end = node.count().min(at.saturating_add(most));
-            (at..end).try_for_each(|at| batch.take(node, at))?;
-            let mut fence = Key::default();
-            Ok(if at < end {
-                Looked::Records
-            } else if node.upper(&mut fence).is_some() {
-                Looked::Beyond(fence.bytes().to_vec())
-            } else {
-                Looked::End
-            })
-        })
-    }
-
-    /// Copies the last record less than a key, or of all.
-    fn take_before(&self, key: Option<&[u8]>, batch: &mut Batch) -> Result<Looked> {
-        self.look(To::Before(key), &mut |node| {
-            batch.clear();
-            let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
-            let mut fence = Key::default();
-            Ok(if let Some(at) = end.checked_sub(1) {
-                batch.take(node, at)?;
-                Looked::Records
-            } else if node.lower(&mut fence).is_some() {
-                Looked::Beyond(fence.bytes().to_vec())
-            } else {
-                Looked::End
-            })
+            Place::Outside(word) => Entry::Record(key, Self::outside(pin, word)),
         })
     }
 
@@ -239,18 +83,18 @@ impl BabyDb {
             None => Start::first(),
             Some((key, is_after)) => self.start(key, is_after)?,
         };
-        let mut batch = Batch::new(self.tree.order);
+        let mut batch = LeafCopy::default();
         let mut long = Vec::new();
         // Who breaks off early should not pay for all of a leaf.
         let mut most = 8;
         loop {
             let pin = self.domain.pin();
-            match self.take_from(&start.from, most, &mut batch)? {
+            match self.tree.take_from(&start.from, most, &mut batch)? {
                 Looked::End => return Ok(None),
                 Looked::Beyond(fence) => start = From::At(fence).into(),
                 Looked::Records => {
-                    for at in 0..batch.records.len() {
-                        match batch.entry(&pin, at) {
+                    for at in 0..batch.count() {
+                        match self.entry(&batch, &pin, at) {
                             Some(Entry::Record(key, value)) if visit(key, value).is_break() => {
                                 return key_bookmark::after(key).map(Some);
                             }
@@ -287,7 +131,7 @@ fn join(key: &mut Vec<u8>, stem: &[u8], rest: &[u8]) -> Result<()> {
 /// A cursor: the record it is on, copied.
 pub(super) struct At<'d> {
     db: &'d BabyDb,
-    batch: Batch,
+    batch: LeafCopy,
     key: Vec<u8>,
     value: Vec<u8>,
     is_placed: bool,
@@ -297,7 +141,7 @@ impl<'d> At<'d> {
     pub(super) fn new(db: &'d BabyDb) -> Self {
         Self {
             db,
-            batch: Batch::new(db.tree.order),
+            batch: LeafCopy::default(),
             key: Vec::new(),
             value: Vec::new(),
             is_placed: false,
@@ -310,7 +154,7 @@ impl<'d> At<'d> {
         pin: &Pin,
         choose: impl FnOnce(&[u8], Cluster<'_>) -> Option<usize>,
     ) -> Result<bool> {
-        let (key, rest, value) = match self.batch.entry(pin, 0) {
+        let (key, rest, value) = match self.db.entry(&self.batch, pin, 0) {
             Some(Entry::Record(key, value)) => (key, &[][..], value),
             Some(Entry::Cluster(stem, cluster)) => {
                 match choose(stem, cluster).and_then(|at| cluster.get(at)) {
@@ -332,7 +176,7 @@ impl<'d> At<'d> {
         self.is_placed = false;
         loop {
             let pin = self.db.domain.pin();
-            match self.db.take_from(&start.from, 1, &mut self.batch)? {
+            match self.db.tree.take_from(&start.from, 1, &mut self.batch)? {
                 Looked::Records => {
                     if self.arrive(&pin, |stem, cluster| Some(start.skipped(stem, cluster)))? {
                         return Ok(true);
@@ -349,7 +193,11 @@ impl<'d> At<'d> {
         self.is_placed = false;
         loop {
             let pin = self.db.domain.pin();
-            match self.db.take_before(before.as_deref(), &mut self.batch)? {
+            match self
+                .db
+                .tree
+                .take_before(before.as_deref(), &mut self.batch)?
+            {
                 Looked::Records => {
                     let chosen = |stem: &[u8], cluster: Cluster<'_>| {
                         let rest = before.as_deref().and_then(|key| key.strip_prefix(stem));

@@ -1,0 +1,180 @@
+//! Leaves in order: some entries of a leaf, copied as it was at one moment.
+//!
+//! A leaf's upper fence states where the next one begins, and its lower fence where the one before ends. So no leaf points to
+//! another, and what comes and goes meanwhile moves no reader past an entry that stays. A reader that finds a leaf changed too
+//! often reads it under its lock. It does not know what values outside mean.
+
+use super::{NodeStore, To, Tree};
+use crate::error::Result;
+use crate::node::{Found, Key, Node};
+use crate::room;
+
+/// Readings of a leaf that others keep changing, before it is locked.
+const TRIES: u32 = 16;
+
+/// Where to look for the next entry.
+#[derive(Debug)]
+pub enum From {
+    /// The first of all.
+    First,
+    /// The first that is not less.
+    At(Vec<u8>),
+    /// The first that is greater.
+    After(Vec<u8>),
+}
+
+impl From {
+    fn to(&self) -> To<'_> {
+        match self {
+            Self::First => To::First,
+            Self::At(key) | Self::After(key) => To::Key(key),
+        }
+    }
+
+    fn entry(&self, node: Node<'_>) -> usize {
+        match self {
+            Self::First => 0,
+            Self::At(key) => node.find(key).0,
+            Self::After(key) => {
+                let (at, is_equal) = node.find(key);
+                at + usize::from(is_equal)
+            }
+        }
+    }
+}
+
+/// Where a value is that was found in a copied leaf.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Copied after its key: so many bytes.
+    Copied(usize),
+    /// Outside, where this word states.
+    Outside(u64),
+}
+
+/// Some entries of a leaf, copied.
+#[derive(Debug, Default)]
+pub struct LeafCopy {
+    bytes: Vec<u8>,
+    /// Where each begins, the length of its key, its value.
+    entries: Vec<(usize, usize, Place)>,
+    key: Key,
+}
+
+impl LeafCopy {
+    /// How many entries there are.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    /// Errors: `Full`.
+    fn take(&mut self, node: Node<'_>, at: usize) -> Result<()> {
+        node.key(at, &mut self.key);
+        let begin = self.bytes.len();
+        room::more(&mut self.bytes, self.key.bytes().len())?;
+        self.bytes.extend_from_slice(self.key.bytes());
+        let place = match node.value(at) {
+            Found::Outside(word) => Place::Outside(word),
+            Found::Inside(len, offset) => {
+                let start = self.bytes.len();
+                room::more(&mut self.bytes, len)?;
+                self.bytes.resize(start + len, 0);
+                node.copy(offset, &mut self.bytes[start..]);
+                Place::Copied(len)
+            }
+        };
+        room::more(&mut self.entries, 1)?;
+        self.entries.push((begin, self.key.bytes().len(), place));
+        Ok(())
+    }
+
+    /// The key of an entry, its value's place, and the value if it was copied.
+    pub fn entry(&self, at: usize) -> Option<(&[u8], Place, &[u8])> {
+        let (begin, key_len, place) = self.entries.get(at)?;
+        let (key, after) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
+        let value = match place {
+            Place::Copied(len) => after.get(..*len)?,
+            Place::Outside(_) => &[],
+        };
+        Some((key, *place, value))
+    }
+
+    /// The key of the last entry.
+    pub fn last_key(&self) -> &[u8] {
+        let last = self.entries.len().checked_sub(1);
+        last.and_then(|at| self.entry(at))
+            .map_or(&[], |(key, ..)| key)
+    }
+}
+
+/// What a look at a leaf gave.
+#[derive(Debug)]
+pub enum Looked {
+    /// There are entries.
+    Records,
+    /// There are none; the leaf ends at this fence.
+    Beyond(Vec<u8>),
+    /// There are none, and neither has any leaf beyond.
+    End,
+}
+
+impl<S: NodeStore> Tree<S> {
+    /// Looks at the leaf where the way leads, and calls `read` until it has seen a state of the leaf that counts.
+    fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> Result<T> {
+        for tries in 0.. {
+            let end = self.way_to_leaf(to).map_err(S::error)?;
+            // No thread changes it while it is locked; but whether it is the right one is still to be checked.
+            let lock = (tries >= TRIES).then(|| end.frame.latch.lock());
+            let version = end.frame.latch.begin();
+            if !self.is_still(&end) {
+                continue;
+            }
+            let seen = read(self.node(end.frame));
+            if end.frame.latch.is_still(version) {
+                return Ok(seen);
+            }
+            drop(lock);
+        }
+        unreachable!("the tries have no end")
+    }
+
+    /// Copies up to `most` entries from a place on.
+    pub fn take_from(&self, from: &From, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.look(from.to(), &mut |node| {
+            copy.clear();
+            let at = from.entry(node);
+            let end = node.count().min(at.saturating_add(most));
+            (at..end).try_for_each(|at| copy.take(node, at))?;
+            let mut fence = Key::default();
+            Ok(if at < end {
+                Looked::Records
+            } else if node.upper(&mut fence).is_some() {
+                Looked::Beyond(fence.bytes().to_vec())
+            } else {
+                Looked::End
+            })
+        })?
+    }
+
+    /// Copies the last entry less than a key, or of all.
+    pub fn take_before(&self, key: Option<&[u8]>, copy: &mut LeafCopy) -> Result<Looked> {
+        self.look(To::Before(key), &mut |node| {
+            copy.clear();
+            let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
+            let mut fence = Key::default();
+            Ok(if let Some(at) = end.checked_sub(1) {
+                copy.take(node, at)?;
+                Looked::Records
+            } else if node.lower(&mut fence).is_some() {
+                Looked::Beyond(fence.bytes().to_vec())
+            } else {
+                Looked::End
+            })
+        })?
+    }
+}
