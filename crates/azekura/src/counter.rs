@@ -41,9 +41,13 @@ impl Counter {
 
     /// Exact when no thread adds.
     pub(crate) fn sum(&self) -> u64 {
+        self.signed_sum().max(0).cast_unsigned()
+    }
+
+    /// As `sum`, of a counter that counts from another number on.
+    pub(crate) fn signed_sum(&self) -> i64 {
         let share = |share: &Share| share.0.load(Ordering::Relaxed);
-        let sum: i64 = self.0.iter().map(share).sum();
-        sum.max(0).cast_unsigned()
+        self.0.iter().map(share).sum()
     }
 
     /// Back to none, while no thread adds.

@@ -50,8 +50,10 @@ const FULL: u8 = 2;
 pub enum Use {
     /// Frames of the log.
     Log,
-    /// Anything else the engine keeps in segments: checkpoints.
+    /// What a checkpoint of the engine keeps in segments beside the log (`parts`).
     Other,
+    /// Anything else of the engine's, which it alone takes and gives back.
+    Pages,
 }
 
 /// A segment in use.
@@ -61,7 +63,7 @@ pub struct Segment {
     pub index: u32,
     /// How many segments' room it takes.
     pub units: u32,
-    /// Its sequence; 0 for [`Use::Other`].
+    /// Its sequence; 0 where it is not the log's.
     pub sequence: u64,
     /// Bytes in it that are known to be dead.
     pub dead: u64,
@@ -104,6 +106,8 @@ pub struct Sizes {
     pub log: u64,
     /// In use by checkpoints.
     pub other: u64,
+    /// In use by what else the engine keeps.
+    pub pages: u64,
     /// Retired or aging.
     pub leaving: u64,
     /// Free.
@@ -530,6 +534,7 @@ impl Segments {
         Sizes {
             log: used(Use::Log),
             other: used(Use::Other),
+            pages: used(Use::Pages),
             leaving: units(leaving),
             free: units(space.available.len() as u32),
         }

@@ -79,6 +79,27 @@ impl Node<'_> {
         8 + key + value_len <= self.gap() + self.dead()
     }
 
+    /// Whether an entry for `key` could be put, or given another value, where `find` reported.
+    pub fn could_set(self, at: usize, is_present: bool, key: &[u8], value: Value<'_>) -> bool {
+        if !is_present {
+            return self.fits(key.len(), value.stored_len());
+        }
+        let slot = self.slot(at);
+        let len = self.tail_len(slot) + value.stored_len();
+        slot.stored_len() == value.stored_len()
+            || len <= self.gap() + self.dead() + self.item_len(slot)
+    }
+
+    /// Puts an entry, or gives it another value, where `find` reported; `false`, and nothing is changed, if there is no room.
+    #[inline(always)]
+    pub fn set(self, at: usize, is_present: bool, key: &[u8], value: Value<'_>) -> bool {
+        if is_present {
+            self.replace(at, key, value)
+        } else {
+            self.insert(at, key, value)
+        }
+    }
+
     /// Puts an entry at `at`; `false`, and nothing is changed, if there is no room.
     #[inline(always)]
     pub fn insert(self, at: usize, key: &[u8], value: Value<'_>) -> bool {

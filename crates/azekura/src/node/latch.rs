@@ -10,6 +10,7 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use crate::explore::{self, Mutex, MutexGuard};
 
@@ -84,6 +85,14 @@ impl Latch {
             _lock: self.lock.lock(),
             latch: self,
         }
+    }
+
+    /// Waits for the lock, but not for longer.
+    pub fn lock_for(&self, longest: Duration) -> Option<Locked<'_>> {
+        Some(Locked {
+            _lock: self.lock.try_lock_for(longest)?,
+            latch: self,
+        })
     }
 
     /// The lock, if no thread has it.

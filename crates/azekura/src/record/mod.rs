@@ -18,3 +18,4 @@ pub mod memory;
 mod scan;
 pub mod skip;
 mod table;
+pub mod tree;

@@ -137,7 +137,7 @@ impl Space<'_> {
         }
         let segment = Segment::new(index, units, sequence);
         self.segments.enter(&mut self.free, segment, usage);
-        if usage == Use::Other {
+        if usage != Use::Log {
             self.segments.forget(index, units);
         }
         Ok(index)

@@ -79,7 +79,8 @@ impl<S: NodeStore> Tree<S> {
         let level = u32::from(self.node(held.frame).level()) + 1;
         loop {
             // While a node below the root is locked, the root stays above it.
-            let found = self.lock(separator, level).map_err(S::error)?;
+            let found = self.lock_besides(To::Key(separator), level);
+            let found = found.map_err(S::error)?;
             let Some(mut above) = found else { continue };
             while !self.node(above.frame).fits(separator.len(), CHILD) {
                 let (left, right) = self.divide(above, separator, charge)?;
@@ -144,11 +145,12 @@ impl<S: NodeStore> Tree<S> {
         let mut lower = Key::default();
         // A node without a lower fence is the first of its level: the empty key may be elsewhere in other orders.
         let has_lower = node.lower(&mut lower).is_some();
-        let above = if has_lower {
-            self.lock(lower.bytes(), level + 1)
+        let to = if has_lower {
+            To::Key(lower.bytes())
         } else {
-            self.lock_first(level + 1)
+            To::First
         };
+        let above = self.lock_besides(to, level + 1);
         let Ok(Some(parent)) = above else { return };
         let above = self.node(parent.frame);
         let at = if has_lower {
@@ -179,18 +181,6 @@ impl<S: NodeStore> Tree<S> {
         drop(left);
         if above.count() == 1 || is_sparse(above) {
             self.join(parent);
-        }
-    }
-
-    fn lock_first(&self, level: u32) -> std::result::Result<Option<Held<'_>>, S::Fault> {
-        loop {
-            let Some(end) = self.way(To::First, level)? else {
-                return Ok(None);
-            };
-            let held = Held::lock(end.number, end.frame);
-            if self.is_still(&end) {
-                return Ok(Some(held));
-            }
         }
     }
 

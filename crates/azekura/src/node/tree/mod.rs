@@ -10,7 +10,7 @@
 //! loaded while nothing is locked for the way, which then begins again.
 //!
 //! Lock order: nodes from the leaves upward; leaves among each other by rising keys. A neighbour to be joined is on the same
-//! level, and out of order: it is only tried. So no two threads wait for each other, and no change locks more than a node, its
+//! level, and out of order: it is only tried. Only a thread that holds nothing waits for a lock come what may. So no two threads wait for each other, and no change locks more than a node, its
 //! new half or its neighbour, and their parents as far as they change too.
 //!
 //! Invariants: fences of a node are keys of its parent's entries, its own and the next; a level of the tree covers all
@@ -21,6 +21,7 @@ mod change;
 mod walk;
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use super::{Latch, Locked, Node};
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub const ROOT: u32 = 0;
 /// Lines at a frame's beginning that a search may touch: header and slots.
 pub const LINES_OF_LEAF: usize = 20;
 const LINES_OF_INNER: usize = 2;
+/// How long a thread that holds nodes waits for another before it looks whether that is still the right one.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The memory of a node, and its latch. Once made it stays a frame for as long as the store lives, whatever it holds: a reader may
 /// look at any frame at any time.
@@ -249,6 +252,20 @@ impl<S: NodeStore> Tree<S> {
         }
     }
 
+    /// Locks the root.
+    pub fn lock_root(&self) -> std::result::Result<Held<'_>, S::Fault> {
+        loop {
+            let Some(frame) = self.nodes.frame(ROOT) else {
+                self.nodes.load(ROOT)?;
+                continue;
+            };
+            let held = Held::lock(ROOT, frame);
+            if self.nodes.holds(frame, ROOT) {
+                return Ok(held);
+            }
+        }
+    }
+
     /// Locks the leaf where `key` is or would be.
     #[inline(always)]
     pub fn lock_leaf(&self, key: &[u8]) -> std::result::Result<Held<'_>, S::Fault> {
@@ -271,6 +288,46 @@ impl<S: NodeStore> Tree<S> {
             let is_right = self.is_still(&end) || self.is_place_of(&held, key, level);
             if is_right {
                 return Ok(Some(held));
+            }
+        }
+    }
+
+    /// As `lock`, for a thread that holds other nodes. Who waits for a frame that meanwhile holds another node would wait in no
+    /// order: whether the way still leads there is asked again and again.
+    fn lock_besides(
+        &self,
+        to: To<'_>,
+        level: u32,
+    ) -> std::result::Result<Option<Held<'_>>, S::Fault> {
+        loop {
+            let Some(end) = self.way(to, level)? else {
+                return Ok(None);
+            };
+            let held = loop {
+                if let Some(lock) = end.frame.latch.lock_for(PATIENCE) {
+                    break Some(Held {
+                        number: end.number,
+                        frame: end.frame,
+                        lock,
+                    });
+                }
+                if !self.is_still(&end) {
+                    break None;
+                }
+            };
+            if let Some(held) = held
+                && self.is_still(&end)
+            {
+                return Ok(Some(held));
+            }
+        }
+    }
+
+    /// Locks the leaf of `key` for a thread that holds leaves with lesser keys.
+    pub fn lock_next_leaf(&self, key: &[u8]) -> std::result::Result<Held<'_>, S::Fault> {
+        loop {
+            if let Some(held) = self.lock_besides(To::Key(key), 0)? {
+                return Ok(held);
             }
         }
     }

@@ -67,7 +67,7 @@ impl BabyDb {
             let stem = self.stem(key);
             let covers = |held: &Held<'_>| self.tree.node(held.frame).covers(stem);
             if !held.last().is_some_and(covers) {
-                let Ok(leaf) = self.tree.lock_leaf(stem);
+                let Ok(leaf) = self.tree.lock_next_leaf(stem);
                 held.push(leaf);
             }
             if let Some(leaf) = held.last() {

@@ -1,0 +1,180 @@
+//! The background work of an open file, and what writers do where there is none, or where it is not enough.
+//!
+//! | due | when | by |
+//! |---|---|---|
+//! | a checkpoint | the journal since the last one, or the units that wait for one, are an eighth of the file, from 64 MiB to 256 MiB | the worker; at twice that, the writer |
+//! | writing pages | a quarter of the cache is dirty, or few frames are idle | the worker; at three eighths, the writer |
+//! | room in a full store | an update finds none | the writer: a checkpoint frees what only the last one needs |
+//!
+//! Who waits here holds nothing: it is before the gate. An update from inside another store's closure waits for nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use super::layout::UNIT;
+use crate::epoch;
+use crate::error::{Kind, Result};
+use crate::log::AllocationClass;
+use crate::worker::maintenance::{Maintain, Maintenance};
+use crate::worker::{Next, Worker};
+
+/// Bounds of the journal between two checkpoints.
+const INTERVAL_MIN: u64 = 64 << 20;
+const INTERVAL_MAX: u64 = 256 << 20;
+/// And at least so many segments, and at most such a part of the capacity.
+const INTERVAL_SEGMENTS: u64 = 4;
+const PART_OF_CAPACITY: u64 = 8;
+
+/// `Io` if the system gives no thread.
+pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
+    let background = Background {
+        core: Arc::clone(core),
+    };
+    let task = Maintenance::new(background, core.options.sync_interval);
+    Worker::start("tree", core.log.storage().path(), &core.notify, task)
+}
+
+struct Background {
+    core: Arc<Core>,
+}
+
+impl Maintain for Background {
+    fn owes_sync(&self) -> bool {
+        true
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.core.log.sync()
+    }
+
+    fn work(&mut self, woken: bool) -> Result<Next> {
+        self.core.log.segments().reap();
+        if woken {
+            self.core.keep_for_checkpoint();
+            self.core.log.segments().prepare(2)?;
+        }
+        Ok(if self.core.step()? {
+            Next::Now
+        } else {
+            Next::Idle
+        })
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.core.log.healthy().is_ok()
+    }
+}
+
+impl Core {
+    fn wake(&self) {
+        if self.options.background {
+            self.notify.notify();
+        }
+    }
+
+    /// Whether an update is to look twice.
+    #[inline(always)]
+    pub(super) fn is_attention_due(&self) -> bool {
+        self.log.appended() >= self.wake_at.load(Ordering::Relaxed)
+            || self.log.is_alarmed()
+            || self.is_too_dirty(3)
+    }
+
+    /// Whether so many eighths of the cache are dirty.
+    #[inline(always)]
+    fn is_too_dirty(&self, eighths: u64) -> bool {
+        let pages = &self.tree.nodes;
+        pages.dirty() * 8 > u64::from(pages.limit()) * eighths
+    }
+
+    /// Before an update that may append `len` bytes. Errors: `Full`, or what the work met.
+    #[cold]
+    pub(super) fn attend(&self, class: AllocationClass, len: usize) -> Result<()> {
+        self.log.placed()?;
+        if epoch::is_within_update() {
+            self.wake();
+            return Ok(());
+        }
+        if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
+            let next = self.log.appended() + self.log.geometry().segment_size();
+            self.wake_at.store(next, Ordering::Relaxed);
+            self.keep_for_checkpoint();
+            self.wake();
+            if !self.options.background {
+                Self::unless_full(self.step())?;
+            } else if self.is_checkpoint_due(2) {
+                Self::unless_full(self.checkpoint())?;
+            }
+        }
+        if self.is_too_dirty(3) {
+            self.wake();
+            Self::unless_full(self.tree.nodes.write_back_some(false))?;
+        }
+        if self.log.segments().is_full() {
+            self.relieve(class, len)?;
+        }
+        Ok(())
+    }
+
+    /// That there is no room for background work is no reason to refuse an update that may need none.
+    fn unless_full<T>(done: Result<T>) -> Result<()> {
+        match done {
+            Err(error) if error.kind() != Kind::Full => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes room in a full store for an update: what only the last checkpoint needs is free when the next is durable.
+    fn relieve(&self, class: AllocationClass, len: usize) -> Result<()> {
+        if self.log.admit(class, len.max(8)).is_ok() {
+            return Ok(());
+        }
+        self.checkpoint()?;
+        self.log.segments().reap_to_the_last();
+        self.tree.nodes.space.room().reap();
+        self.keep_for_checkpoint();
+        self.log.admit(class, len.max(8))
+    }
+
+    /// One bounded step; whether there may be more to do.
+    fn step(&self) -> Result<bool> {
+        if self.is_checkpoint_due(1) {
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        let pages = &self.tree.nodes;
+        let are_few_idle = pages.idle() < pages.limit() / 64 && pages.dirty() > 0;
+        if self.is_too_dirty(2) {
+            return Ok(pages.write_back_some(false)? > 0);
+        }
+        if are_few_idle {
+            pages.evict(pages.limit() / 32);
+            return Ok(false);
+        }
+        Ok(false)
+    }
+
+    pub(super) fn maintain(&self) -> Result<()> {
+        self.log.healthy()?;
+        self.log.segments().reap();
+        self.step().map(|_| ())
+    }
+
+    /// Whether the journal, or what waits for a checkpoint, is so many times as long as it should be.
+    fn is_checkpoint_due(&self, times: u64) -> bool {
+        let Some(state) = self.checkpoint.try_lock() else {
+            return false;
+        };
+        let journal = self.log.appended() - state.committed.appended + state.replayed;
+        drop(state);
+        let room = self.tree.nodes.space.room().sizes();
+        let live = (room.used - room.waiting) * UNIT;
+        let segment = self.log.geometry().segment_size();
+        let interval = (live / 8)
+            .clamp(INTERVAL_MIN, INTERVAL_MAX)
+            .min(self.options.capacity / PART_OF_CAPACITY)
+            .max(INTERVAL_SEGMENTS * segment);
+        journal.max(room.waiting * UNIT) >= times * interval
+    }
+}

@@ -1,0 +1,675 @@
+//! The page cache: frames that hold pages, which of them are there, and which give way.
+//!
+//! ```text
+//!   free frame --load, take--> cool --looked at--> hot --the hand passes--> cool --the hand passes again, clean--> free frame
+//! ```
+//! 1. A page has one frame at most, and a frame states in its second word which page it holds; who looks between two looks at its
+//!    latch's version knows what was there. A hit takes no lock and stores nothing where the page is hot.
+//! 2. A page comes in cool, so one pass of a scan does not displace what is looked at again and again.
+//! 3. Only who holds a frame's latch changes what it holds. Whoever loads a page holds it until the page is whole: others wait there.
+//! 4. What is dirty does not give way before it was written (`write_back`). Who finds no frame writes pages itself.
+//! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
+//!
+//! The memory of frames is one reservation; a frame is one for as long as the store lives. It does not know keys.
+
+#![expect(unsafe_code, reason = "frames in raw memory")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::cut::{Cuts, Newest};
+use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, decode_page};
+use super::space::Space;
+use super::table::{At, Table};
+use super::write_back::Keeper;
+use crate::epoch::{CriticalSection, Pin};
+use crate::error::{Error, Kind, Result};
+use crate::explore::{self, Mutex};
+use crate::format::frame::FrameKind;
+use crate::io::Map;
+use crate::io::mmap::prefetch;
+use crate::log::manifest::remedy;
+use crate::log::{AllocationClass, Appended, Entry, Log};
+use crate::node::Node;
+use crate::node::tree::{FRAME, Frame, Held, NodeStore};
+use crate::order::Order;
+
+/// The position of changes that are replayed: before all others of an opening.
+pub(super) const REPLAYED: u64 = 1;
+/// The cut of a checkpoint before anything was appended: after what was replayed, before all else.
+const FIRST_CUT: u64 = 8;
+/// The position of a page's last change that was never in the tree.
+const FRESH: u64 = u64::MAX;
+/// No page.
+const NO_PAGE: u64 = u32::MAX as u64;
+/// Addresses reserved for frames.
+const RESERVED_BYTES: u64 = 1 << 38;
+/// Bytes after which frames are in huge pages.
+const SMALL_BYTES: u64 = 2 << 20;
+/// Frames that the hand passes at a time.
+const PASSED: u32 = 64;
+/// How often a frame is looked for before the cache counts as too small.
+const TRIES: u32 = 10_000;
+
+/// What a frame is known by beside what it holds. Stored under its latch.
+#[derive(Debug)]
+pub(super) struct About {
+    /// Where the page's newest image is; 0: there is none.
+    pub(super) place: AtomicU64,
+    /// The position of the first change that is not in that image; 0: it is as the page is.
+    pub(super) first_dirty: AtomicU64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) log: Arc<Log>,
+    pub(super) space: Space,
+    pub(super) table: Table,
+    pub(super) cuts: Cuts,
+    pub(super) epoch: u32,
+    order: Order,
+    frames: Arc<Map>,
+    about: Arc<Map>,
+    /// Frames that hold nothing.
+    free: Mutex<Vec<u32>>,
+    /// Frames made so far; grows under the lock of `free`.
+    made: AtomicU32,
+    /// Frames that there may be.
+    limit: AtomicU32,
+    hand: AtomicU32,
+    /// Pages that are not on storage as they are.
+    pub(super) dirty: AtomicU64,
+    /// Held by who writes pages.
+    pub(super) keeper: Mutex<Keeper>,
+    /// Whether changes are those of a log that is being replayed.
+    pub(super) is_replaying: AtomicBool,
+    /// Page numbers below were given out when the file was opened.
+    given_out_at_open: u32,
+    /// Pages read. Relaxed: a count.
+    pub(super) reads: AtomicU64,
+    /// Pages written. Relaxed: a count.
+    pub(super) writes: AtomicU64,
+}
+
+/// The position of a change, and what it has to keep. The pages have changed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Moment {
+    /// The position.
+    pub(super) at: u64,
+    newest: Newest,
+    // Ends before the pin.
+    _section: CriticalSection,
+    pin: Pin,
+}
+
+impl Moment {
+    /// The thread's pin.
+    #[inline(always)]
+    pub(super) fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
+    /// Which of two counters counts the change.
+    pub(super) fn counter(&self) -> usize {
+        self.newest.counter(self.at)
+    }
+}
+
+/// Frames for so many bytes.
+fn frames_of(cache: u64) -> u32 {
+    (cache.min(RESERVED_BYTES) / FRAME) as u32
+}
+
+impl Pages {
+    /// A cache of so many bytes above a table. `Io` if the system refuses the addresses.
+    pub(super) fn new(
+        (log, epoch, order): (Arc<Log>, u32, Order),
+        (space, table): (Space, Table),
+        cache: u64,
+    ) -> Result<Self> {
+        let frames = Map::anonymous(RESERVED_BYTES, None)?;
+        frames.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
+        let given_out_at_open = space.room().pages();
+        Ok(Self {
+            log,
+            space,
+            table,
+            cuts: Cuts::default(),
+            epoch,
+            order,
+            frames,
+            about: Map::anonymous(RESERVED_BYTES / FRAME * size_of::<About>() as u64, None)?,
+            free: Mutex::default(),
+            made: AtomicU32::new(0),
+            limit: AtomicU32::new(frames_of(cache)),
+            hand: AtomicU32::new(0),
+            dirty: AtomicU64::new(0),
+            keeper: Mutex::default(),
+            is_replaying: AtomicBool::new(false),
+            given_out_at_open,
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        })
+    }
+
+    /// The frame of a number.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "a frame begins a page")]
+    pub(super) fn at(&self, number: u32) -> &Frame {
+        let number = u64::from(number) & (RESERVED_BYTES / FRAME - 1);
+        // SAFETY: within the reservation, which lives as long as `self`; all zeros, as it comes, it is a frame: a latch as
+        // new and words. All its parts may be shared.
+        unsafe { &*self.frames.at(number * FRAME).cast::<Frame>() }
+    }
+
+    /// What is known of a frame.
+    #[inline(always)]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "they are 16 bytes each, from a page's beginning"
+    )]
+    pub(super) fn about(&self, number: u32) -> &About {
+        let number = u64::from(number) & (RESERVED_BYTES / FRAME - 1);
+        // SAFETY: as above, of words.
+        unsafe {
+            &*self
+                .about
+                .at(number * size_of::<About>() as u64)
+                .cast::<About>()
+        }
+    }
+
+    /// The number of a frame.
+    pub(super) fn number_of(&self, frame: &Frame) -> u32 {
+        let start = self.frames.at(0) as usize;
+        ((std::ptr::from_ref(frame) as usize - start) / FRAME as usize) as u32
+    }
+
+    /// The page that a frame holds.
+    #[inline(always)]
+    pub(super) fn page_in(frame: &Frame) -> Option<u32> {
+        let word = frame.words[1].load(Ordering::Relaxed);
+        (word != NO_PAGE).then_some(word as u32)
+    }
+
+    /// Frames made.
+    pub(super) fn made(&self) -> u32 {
+        self.made.load(Ordering::Acquire)
+    }
+
+    /// Frames that there may be.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of frames that hold pages.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        u64::from(self.made()) * FRAME
+    }
+
+    /// Pages that are not on storage as they are.
+    pub(super) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// The position of what was appended.
+    #[inline(always)]
+    pub(super) fn position_of(&self, appended: Appended) -> u64 {
+        let at = self.log.position(appended.address).unwrap_or_default();
+        u64::from(at.sequence as u32) << 32 | u64::from(at.offset)
+    }
+
+    /// Where the log ends, as a cut.
+    pub(super) fn end_as_cut(&self) -> (u64, crate::log::End) {
+        let end = self.log.end();
+        let at = end.position();
+        if (at.sequence >> 32) as u32 != self.epoch {
+            return (FIRST_CUT, end);
+        }
+        let at = u64::from(at.sequence as u32) << 32 | u64::from(at.offset);
+        ((at & !7).max(FIRST_CUT), end)
+    }
+
+    /// Appends, and makes a moment of its position: all nodes that will change are locked.
+    #[inline(always)]
+    pub(super) fn append(
+        &self,
+        pin: Pin,
+        entry: &Entry<'_>,
+        class: AllocationClass,
+    ) -> Result<Moment> {
+        let section = pin.critical_section();
+        if self.is_replaying.load(Ordering::Relaxed) {
+            return Ok(Self::replayed(pin, section));
+        }
+        let appended = self.log.append(&section, entry, class)?;
+        let at = self.position_of(appended);
+        explore::yield_point();
+        Ok(Moment {
+            at,
+            newest: self.cuts.newest(),
+            _section: section,
+            pin,
+        })
+    }
+
+    fn replayed(pin: Pin, section: CriticalSection) -> Moment {
+        Moment {
+            at: REPLAYED,
+            newest: Newest::NONE,
+            _section: section,
+            pin,
+        }
+    }
+
+    /// As `append`, of a batch.
+    pub(super) fn append_batch(
+        &self,
+        pin: Pin,
+        entries: &[Entry<'_>],
+        class: AllocationClass,
+    ) -> Result<Moment> {
+        let section = pin.critical_section();
+        if self.is_replaying.load(Ordering::Relaxed) {
+            return Ok(Self::replayed(pin, section));
+        }
+        let mut at = 0;
+        self.log
+            .append_batch(&section, entries, class, |number, appended| {
+                if number == 0 {
+                    at = self.position_of(appended);
+                }
+            })?;
+        Ok(Moment {
+            at,
+            newest: self.cuts.newest(),
+            _section: section,
+            pin,
+        })
+    }
+
+    /// A frame that holds nothing. `Full` if all are in use at once; else as pages are written.
+    fn free_frame(&self) -> Result<u32> {
+        for tries in 0..TRIES {
+            {
+                let mut free = self.free.lock();
+                if let Some(number) = free.pop() {
+                    return Ok(number);
+                }
+                let made = self.made.load(Ordering::Relaxed);
+                if made < self.limit() {
+                    let frame = self.at(made);
+                    frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+                    let lock = frame.latch.lock();
+                    lock.change();
+                    lock.set_dead(true);
+                    drop(lock);
+                    self.made.store(made + 1, Ordering::Release);
+                    return Ok(made);
+                }
+            }
+            if self.evict(PASSED * (1 + tries)) == 0 {
+                self.write_back_some(tries > 2)?;
+                if tries > 8 && !explore::wait() {
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+            }
+        }
+        Err(
+            Error::new(Kind::Full, "all pages of the cache are in use at once")
+                .at(self.log.storage().path())
+                .remedy("open the store with a larger cache"),
+        )
+    }
+
+    fn give_frame(&self, number: u32) {
+        self.free.lock().push(number);
+    }
+
+    /// Frames without a page that may be had at once.
+    pub(super) fn idle(&self) -> u32 {
+        let free = self.free.lock().len() as u32;
+        free + self.limit().saturating_sub(self.made())
+    }
+
+    /// Passes over so many frames, and makes those free that are cool and clean; how many.
+    pub(super) fn evict(&self, count: u32) -> u32 {
+        let made = self.made().max(1);
+        let mut evicted = 0;
+        for _ in 0..count.min(2 * made) {
+            let number = self.hand.fetch_add(1, Ordering::Relaxed) % made;
+            let frame = self.at(number);
+            let Some(page) = Self::page_in(frame) else {
+                continue;
+            };
+            if self.table.exchange(page, At::Hot(number), At::Cool(number)) {
+                continue;
+            }
+            let about = self.about(number);
+            if about.first_dirty.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            let Some(lock) = frame.latch.try_lock() else {
+                continue;
+            };
+            let is_clean = about.first_dirty.load(Ordering::Relaxed) == 0
+                && frame.words[0].load(Ordering::Relaxed) != FRESH;
+            if Self::page_in(frame) != Some(page) || !is_clean {
+                continue;
+            }
+            let place = Place(about.place.load(Ordering::Relaxed));
+            // Readers of the old contents see that it changes before anybody can load the page elsewhere.
+            lock.change();
+            if !self.table.exchange(page, At::Cool(number), At::Cold(place)) {
+                continue;
+            }
+            frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+            lock.set_dead(true);
+            drop(lock);
+            self.give_frame(number);
+            evicted += 1;
+            if evicted >= PASSED {
+                break;
+            }
+        }
+        evicted
+    }
+
+    /// Brings a page into memory.
+    #[cold]
+    fn load_page(&self, page: u32) -> Result<()> {
+        loop {
+            let place = match self.table.at(page) {
+                At::Hot(_) | At::Cool(_) => return Ok(()),
+                At::Cold(place) => place,
+                At::Empty => {
+                    if !self.load_chunk(page)? && self.table.at(page) == At::Empty {
+                        return Err(self.damaged(page, None, "a page that there is not is named"));
+                    }
+                    continue;
+                }
+            };
+            let number = self.free_frame()?;
+            let frame = self.at(number);
+            let lock = frame.latch.lock();
+            lock.change();
+            let about = self.about(number);
+            about.place.store(place.0, Ordering::Relaxed);
+            about.first_dirty.store(0, Ordering::Relaxed);
+            frame.words[0].store(0, Ordering::Relaxed);
+            frame.words[1].store(u64::from(page), Ordering::Relaxed);
+            if !self.table.exchange(page, At::Cold(place), At::Cool(number)) {
+                frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+                drop(lock);
+                self.give_frame(number);
+                continue;
+            }
+            match self.read_page(page, place, frame) {
+                Ok(()) => {
+                    lock.set_dead(false);
+                    return Ok(());
+                }
+                Err(error) => {
+                    frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+                    self.table.set(page, At::Cold(place));
+                    drop(lock);
+                    self.give_frame(number);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Reads the chunk of a page; whether that was to be done.
+    pub(super) fn load_chunk(&self, page: u32) -> Result<bool> {
+        let storage = (&**self.log.storage(), self.log.geometry().salt);
+        let mut free = Vec::new();
+        let is_loaded = self
+            .table
+            .load(page, self.given_out_at_open, storage, &mut |page| {
+                free.push(page);
+            })?;
+        let mut room = self.space.room();
+        for page in free {
+            room.give_page(page);
+        }
+        Ok(is_loaded)
+    }
+
+    fn read_page(&self, page: u32, place: Place, frame: &Frame) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let mut image = [0; UNIT as usize];
+        let identity = (self.log.geometry().salt, self.epoch);
+        let storage = self.log.storage();
+        let mut put = |at: usize, word: u64| {
+            if at != 1
+                && let Some(to) = frame.words.get(at)
+            {
+                to.store(word, Ordering::Relaxed);
+            }
+        };
+        storage
+            .read_at(place.offset(), &mut image)
+            .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
+        decode_page(&image, identity, page, place, &mut put)
+            .map_err(|reason| self.no_page(page, place, reason))
+    }
+
+    fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
+        let what = match reason {
+            NoPage::Sum => "a page is damaged",
+            NoPage::Old => "a page is not the one that was written last",
+            NoPage::Other(_) => "another page stands where a page was written",
+        };
+        self.damaged(page, Some(place), what)
+    }
+
+    #[cold]
+    fn damaged(&self, page: u32, place: Option<Place>, what: &str) -> Error {
+        let storage = self.log.storage();
+        let error = Error::new(Kind::Corrupted, what.to_owned())
+            .at(storage.path())
+            .detail(format!("page {page}"))
+            .remedy(remedy(&**storage));
+        match place {
+            Some(place) => error.offset(place.offset()),
+            None => error,
+        }
+    }
+
+    /// The first page of an empty store, which was just taken, is to be written.
+    pub(super) fn begin_root(&self, held: &Held<'_>) {
+        let about = self.about(self.number_of(held.frame));
+        about.first_dirty.store(REPLAYED, Ordering::Relaxed);
+        held.frame.words[0].store(REPLAYED, Ordering::Relaxed);
+        self.dirty.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a page out of its frame and out of use, by a change at `position`.
+    pub(super) fn retire(&self, held: Held<'_>, position: u64) {
+        let number = self.number_of(held.frame);
+        let about = self.about(number);
+        let place = Place(about.place.load(Ordering::Relaxed));
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        held.lock.change();
+        {
+            let mut room = self.space.room();
+            let dirty_at_cut = room
+                .cut()
+                .is_some_and(|cut| 0 < first_dirty && first_dirty < cut);
+            if !dirty_at_cut {
+                room.note_place_at_cut(held.number, place);
+            }
+            let until = if first_dirty == 0 {
+                position
+            } else {
+                first_dirty
+            };
+            room.supersede_image(place, until);
+            room.retire_page(held.number, position);
+            self.table.set(held.number, At::Empty);
+            about.first_dirty.store(0, Ordering::Relaxed);
+        }
+        self.table.mark_dirty(held.number);
+        if first_dirty != 0 {
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+        held.frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+        held.lock.set_dead(true);
+        drop(held);
+        self.give_frame(number);
+    }
+}
+
+impl Pages {
+    /// Takes a page out of use, wherever it is; whether it was in use.
+    fn empty(&self, page: u32) -> bool {
+        loop {
+            let at = self.table.at(page);
+            let number = match at {
+                At::Empty => return false,
+                At::Cold(_) if self.table.exchange(page, at, At::Empty) => return true,
+                At::Cold(_) => continue,
+                At::Hot(number) | At::Cool(number) => number,
+            };
+            let frame = self.at(number);
+            let lock = frame.latch.lock();
+            if Self::page_in(frame) != Some(page) {
+                continue;
+            }
+            lock.change();
+            self.table.set(page, At::Empty);
+            let first_dirty = &self.about(number).first_dirty;
+            if first_dirty.swap(0, Ordering::Relaxed) != 0 {
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+            frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+            lock.set_dead(true);
+            drop(lock);
+            self.give_frame(number);
+            return true;
+        }
+    }
+
+    /// Takes all pages but the root, which is held and is being changed at `position`, out of use, while no other thread changes
+    /// any. All chunks are loaded.
+    pub(super) fn retire_all(&self, root: &Held<'_>, position: u64) {
+        // No image is on its way to a place.
+        let _keeper = self.keeper.lock();
+        let pages = self.space.room().pages();
+        for page in (0..pages).filter(|page| *page != root.number) {
+            if self.empty(page) {
+                self.table.mark_dirty(page);
+                self.space.room().retire_page(page, position);
+            }
+        }
+        let about = self.about(self.number_of(root.frame));
+        about.place.store(0, Ordering::Relaxed);
+        self.space.room().supersede_all(position);
+    }
+}
+
+impl NodeStore for Pages {
+    type Fault = Error;
+    type Moment = Moment;
+    type Charge = ();
+
+    fn error(fault: Error) -> Error {
+        fault
+    }
+
+    #[inline(always)]
+    fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
+        Node::new(&frame.words[HEAD_WORDS..], self.order)
+    }
+
+    #[inline(always)]
+    fn frame(&self, number: u32) -> Option<&Frame> {
+        self.table.frame(number).map(|number| self.at(number))
+    }
+
+    #[inline(always)]
+    fn holds(&self, frame: &Frame, number: u32) -> bool {
+        frame.words[1].load(Ordering::Relaxed) == u64::from(number)
+    }
+
+    fn load(&self, number: u32) -> Result<()> {
+        self.load_page(number)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, number: u32, lines: usize) {
+        if let At::Hot(number) | At::Cool(number) = self.table.at(number) {
+            let start = std::ptr::from_ref(self.at(number)).cast::<u8>();
+            for line in 0..lines {
+                prefetch(start.wrapping_add(line * 64));
+            }
+        }
+    }
+
+    fn take(&self, (): ()) -> Result<Held<'_>> {
+        let number = self.free_frame()?;
+        let page = match self.space.room().take_page() {
+            Ok(page) => page,
+            Err(error) => {
+                self.give_frame(number);
+                return Err(error);
+            }
+        };
+        let held = Held::lock(page, self.at(number));
+        held.lock.change();
+        held.lock.set_dead(false);
+        let about = self.about(number);
+        about.place.store(0, Ordering::Relaxed);
+        about.first_dirty.store(0, Ordering::Relaxed);
+        held.frame.words[0].store(FRESH, Ordering::Relaxed);
+        held.frame.words[1].store(u64::from(page), Ordering::Relaxed);
+        self.table.set(page, At::Hot(number));
+        Ok(held)
+    }
+
+    fn give_back(&self, held: Held<'_>) {
+        let number = self.number_of(held.frame);
+        let page = held.number;
+        held.lock.change();
+        self.table.set(page, At::Empty);
+        held.frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+        held.lock.set_dead(true);
+        drop(held);
+        self.space.room().give_page(page);
+        self.give_frame(number);
+    }
+
+    /// A note in the log that states nothing, for its position.
+    fn moment(&self) -> Result<Moment> {
+        let entry = Entry {
+            kind: FrameKind::PAD,
+            flags: 0,
+            key: &[],
+            value: &[],
+        };
+        self.append(self.log.pin(), &entry, AllocationClass::Removal)
+    }
+
+    #[inline(always)]
+    fn change(&self, held: &Held<'_>, moment: &Moment) {
+        let frame = held.frame;
+        let about = self.about(self.number_of(frame));
+        let stamp = frame.words[0].load(Ordering::Relaxed);
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        if stamp < moment.newest.at() && first_dirty != 0 && moment.at >= moment.newest.at() {
+            self.cuts.keep(held.number, stamp, moment.at, &frame.words);
+        }
+        held.lock.change();
+        if first_dirty == 0 {
+            about.first_dirty.store(moment.at, Ordering::Relaxed);
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+        frame.words[0].store(moment.at, Ordering::Relaxed);
+    }
+
+    fn give(&self, held: Held<'_>, moment: &Moment) {
+        self.retire(held, moment.at);
+    }
+}

@@ -1,0 +1,223 @@
+//! Verifying a store: every page that is reachable, every value, and that each unit is used once.
+//!
+//! It reads the last checkpoint, which it makes first, as it stands on storage: the page table's chunks, and from the root on each
+//! page by its place. So what is in the cache hides no damage. No later checkpoint is made meanwhile; readers and writers go on.
+//!
+//! | it compares | with |
+//! |---|---|
+//! | a page's sum, number and place | the page table |
+//! | its level and fences | what its parent states |
+//! | its keys | their order, and its fences |
+//! | units of pages and values | each other: used once |
+//! | records | the count of the checkpoint |
+//!
+//! Damage is reported with the range of keys that it costs.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Core;
+use super::layout::{CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, chunk_seed, decode_page};
+use crate::engine::CheckReport;
+use crate::error::{Result, quote};
+use crate::kernel::superblock::damaged_slots;
+use crate::log::manifest::read_extent;
+use crate::node::tree::{FRAME_WORDS, ROOT};
+use crate::node::{Found, Key, Node};
+
+/// What a check has.
+struct Check<'c> {
+    core: &'c Core,
+    /// Where each page is, by number.
+    places: Vec<Place>,
+    units: HashSet<u64>,
+    report: CheckReport,
+    done: u64,
+    total: u64,
+    progress: &'c mut dyn FnMut(u64, u64),
+}
+
+/// A range of keys, for people.
+fn range(low: Option<&[u8]>, up: Option<&[u8]>) -> String {
+    let shown = |key: Option<&[u8]>, end: &str| key.map_or_else(|| end.to_owned(), quote);
+    format!(
+        "the records from {} up to {}",
+        shown(low, "the first"),
+        shown(up, "the last")
+    )
+}
+
+impl Core {
+    pub(super) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        self.checkpoint()?;
+        let state = self.checkpoint.lock();
+        let storage = self.log.storage();
+        let mut report = CheckReport::default();
+        for damage in damaged_slots::<super::layout::Super>(storage.as_ref())? {
+            report.note(damage.to_string());
+            report.rewritable += 1;
+        }
+        let salt = self.log.geometry().salt;
+        let mut places = Vec::new();
+        for (number, extent) in self.tree.nodes.table.extents().into_iter().enumerate() {
+            if extent.len == 0 {
+                places.extend([Place::NONE; CHUNK]);
+                continue;
+            }
+            let seed = chunk_seed(salt, number);
+            match read_extent(storage.as_ref(), extent, seed, "a chunk of the page table") {
+                Ok(bytes) => {
+                    report.bytes += extent.len;
+                    places.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| {
+                        Place::decode(u64::from_le_bytes(*bytes)).unwrap_or(Place::NONE)
+                    }));
+                }
+                Err(error) => {
+                    report.note_error(error);
+                    places.extend([Place::NONE; CHUNK]);
+                }
+            }
+        }
+        let count = state.committed.superblock.payload.count;
+        let mut check = Check {
+            core: self,
+            total: places.iter().filter(|place| !place.is_none()).count() as u64,
+            places,
+            units: HashSet::new(),
+            report,
+            done: 0,
+            progress,
+        };
+        check.page(ROOT, None, (None, None));
+        let Check {
+            mut report,
+            done,
+            total,
+            ..
+        } = check;
+        if report.is_sound() && report.records != count {
+            report.note(format!(
+                "{} records are there, and {count} were counted",
+                report.records
+            ));
+        }
+        if report.is_sound() && done != total {
+            report.note(format!(
+                "{total} pages are in the page table, and {done} of them in the tree"
+            ));
+        }
+        drop(state);
+        Ok(report)
+    }
+}
+
+impl Check<'_> {
+    fn page(&mut self, page: u32, level: Option<u8>, (low, up): (Option<&[u8]>, Option<&[u8]>)) {
+        let place = self.places.get(page as usize).copied();
+        let place = place.unwrap_or(Place::NONE);
+        let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
+        if let Err(what) = self.read(page, place, &words) {
+            self.report
+                .note(format!("{what}: {} are lost", range(low, up)));
+            return;
+        }
+        self.done += 1;
+        if self.done.is_multiple_of(64) {
+            (self.progress)(self.done, self.total);
+        }
+        let node = Node::new(&words[HEAD_WORDS..], self.core.tree.order);
+        let mut key = Key::default();
+        let is_low = node.lower(&mut key).map(|()| key.bytes()) == low;
+        let mut other = Key::default();
+        let is_up = node.upper(&mut other).map(|()| other.bytes()) == up;
+        let is_level = level.is_none_or(|level| node.level() == level);
+        if !is_low || !is_up || !is_level {
+            let offset = place.offset();
+            self.report.note(format!(
+                "page {page} at offset {offset} is not the one that its parent names: {} are lost",
+                range(low, up)
+            ));
+            return;
+        }
+        self.entries(node, page, (low, up));
+    }
+
+    fn read(&mut self, page: u32, place: Place, words: &Words) -> std::result::Result<(), String> {
+        if place.is_none() {
+            return Err(format!("page {page} is not in the page table"));
+        }
+        let offset = place.offset();
+        if !self.units.insert(place.unit()) {
+            return Err(format!("page {page} shares its place at offset {offset}"));
+        }
+        let mut image = [0; UNIT as usize];
+        let log = &self.core.log;
+        log.storage()
+            .read_at(offset, &mut image)
+            .map_err(|error| format!("page {page} cannot be read: {}", error.without_remedy()))?;
+        self.report.bytes += UNIT;
+        let identity = (log.geometry().salt, self.core.tree.nodes.epoch);
+        decode_page(&image, identity, page, place, &mut |at, word| {
+            if let Some(to) = words.get(at) {
+                to.store(word, Ordering::Relaxed);
+            }
+        })
+        .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))
+    }
+
+    fn entries(&mut self, node: Node<'_>, page: u32, (low, up): (Option<&[u8]>, Option<&[u8]>)) {
+        let is_leaf = node.level() == 0;
+        let mut keys: Vec<Vec<u8>> = Vec::with_capacity(node.count());
+        let mut key = Key::default();
+        for at in 0..node.count() {
+            node.key(at, &mut key);
+            keys.push(key.bytes().to_vec());
+        }
+        let first = usize::from(!is_leaf);
+        let order = self.core.tree.order;
+        let rises = keys[first.min(keys.len())..]
+            .windows(2)
+            .all(|pair| order.compare(&pair[0], &pair[1]).is_lt());
+        let are_covered = keys.iter().skip(first).all(|key| node.covers(key));
+        if !rises || !are_covered || (!is_leaf && keys.is_empty()) {
+            self.report.note(format!(
+                "page {page} has keys out of order: {} may not be found",
+                range(low, up)
+            ));
+            return;
+        }
+        if is_leaf {
+            self.report.records += keys.len() as u64;
+            for (at, key) in keys.iter().enumerate() {
+                if let Found::Outside(word) = node.value(at) {
+                    self.run(key, RunPlace(word));
+                }
+            }
+            return;
+        }
+        for (at, _) in keys.iter().enumerate() {
+            let low = if at == 0 { low } else { Some(&keys[at][..]) };
+            let up = keys.get(at + 1).map(Vec::as_slice).or(up);
+            self.page(node.child(at), Some(node.level() - 1), (low, up));
+        }
+    }
+
+    fn run(&mut self, key: &[u8], place: RunPlace) {
+        let units = place.unit()..place.unit() + place.units();
+        let mut is_alone = true;
+        for unit in units {
+            is_alone &= self.units.insert(unit);
+        }
+        if !is_alone {
+            self.report.note(format!(
+                "the value of {} shares its place at offset {}",
+                quote(key),
+                place.unit() * UNIT
+            ));
+        }
+        match self.core.read_run(place.0) {
+            Ok(value) => self.report.bytes += value.len() as u64,
+            Err(error) => self.report.note_error(error.key(key)),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Checkpoints: the whole store as it was at a cut, written while writers go on.
+//!
+//! | step | a crash here leaves |
+//! |---|---|
+//! | 1 take the cut P, where the log ends; wait for changes that began before it | the old checkpoint |
+//! | 2 write each page that was dirty at P as it was then (`write_back`) | the old one; what was written is named by nothing |
+//! | 3 write the changed chunks of the page table, and the bitmaps, as of P | the old one |
+//! | 4 the root; sync: pages, parts, and the journal up to P; the superblock (`kernel::checkpoint`) | the old one or the new |
+//! | 5 what only the old one needed is free: units, page numbers, segments of the journal before P | the new one |
+//!
+//! While it is written, a page that changes is kept as it was, once, if it is still to be written; nothing else is asked of
+//! writers. What fails leaves the old checkpoint, and what was written is written again by the next one, where it changed.
+//!
+//! It does not know when it is due.
+
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use super::cache::Pages;
+use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
+use super::table::At;
+use super::write_back::BATCH;
+use crate::error::Result;
+use crate::kernel::{Committed, NextCheckpoint};
+use crate::log::manifest::{Extent, Needed};
+use crate::log::{AllocationClass, End, Reserve, Use, parts};
+
+/// Segments that a checkpoint may need beside pages and parts.
+const SPARE: u64 = 3;
+
+/// The last checkpoint, and where the next one's parts go.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    /// What the kernel keeps of it.
+    pub(super) committed: Committed<Super>,
+    /// Parts of its bitmaps.
+    pub(super) bitmaps: Vec<Extent>,
+    /// Bytes of the journal that were replayed, before anything was appended.
+    pub(super) replayed: u64,
+}
+
+/// Parts that are there.
+fn present(parts: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
+    parts.iter().copied().filter(|part| part.len > 0)
+}
+
+impl Core {
+    /// See the module's text. Does nothing if nothing changed since the last one.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        self.log.healthy()?;
+        let pages = &self.tree.nodes;
+        if pages.is_replaying.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let start = state.committed.superblock.payload.start;
+        let is_named = state.committed.superblock.payload.root.is_some();
+        if is_named && start == self.log.end() && pages.dirty() == 0 {
+            return Ok(());
+        }
+        let appended = self.log.appended();
+        let (cut, end) = {
+            let _keeper = pages.keeper.lock();
+            let publish = |cut| pages.space.room().begin_cut(cut);
+            pages.cuts.take(|| pages.end_as_cut(), publish)
+        };
+        self.log.domain().wait_for_critical_sections();
+        let count = self.counts.settle(pages.cuts.counter_before());
+        let done = self.write_checkpoint(&mut state, (cut, end), count);
+        {
+            let _keeper = pages.keeper.lock();
+            pages.space.room().end_cut(done.is_ok());
+            pages.cuts.end();
+        }
+        if done.is_ok() {
+            state.committed.appended = appended;
+            state.replayed = 0;
+            self.release_journal(end);
+        } else if !self.log.is_poisoned() {
+            state.committed.parts.start_new_run();
+        }
+        if !self.log.is_poisoned() {
+            let extents = pages.table.extents();
+            let named = present(&extents).chain(present(&state.bitmaps));
+            state.committed.release_idle(&self.log, named);
+        }
+        self.keep_for_checkpoint();
+        done
+    }
+
+    fn write_checkpoint(
+        &self,
+        state: &mut Checkpoint,
+        (cut, end): (u64, End),
+        count: u64,
+    ) -> Result<()> {
+        let pages = &self.tree.nodes;
+        pages.save_all(cut)?;
+        pages.save_versions(cut)?;
+        let mut written = Vec::new();
+        let empty = pages.space.room().take_empty();
+        let done = self.write_parts(state, (cut, end), count, &mut written);
+        if done.is_ok() {
+            for (index, _) in &empty {
+                self.log.segments().retire(*index);
+            }
+            self.log.segments().release(&empty);
+        } else {
+            pages.table.mark_chunks_dirty(&written);
+            pages.space.room().put_back(&empty);
+        }
+        done
+    }
+
+    /// Steps 3 and 4; the chunks that were written are added to `written`.
+    fn write_parts(
+        &self,
+        state: &mut Checkpoint,
+        (_, end): (u64, End),
+        count: u64,
+        written: &mut Vec<usize>,
+    ) -> Result<()> {
+        let pages = &self.tree.nodes;
+        let salt = self.log.geometry().salt;
+        let given_out = pages.space.room().pages();
+        let mut chunks = pages.table.extents();
+        chunks.resize((given_out as usize).div_ceil(CHUNK), Extent::default());
+        let mut dirty = pages.table.dirty();
+        dirty.retain(|number| *number < chunks.len());
+        let rewritten: Vec<Extent> = dirty.iter().map(|number| chunks[*number]).collect();
+        let stays = |extent: &Extent| extent.len > 0 && !rewritten.contains(extent);
+        let counted = chunks.iter().copied().filter(stays);
+        let sparse = parts::sparse(
+            &self.log,
+            counted.chain(state.committed.root.iter().copied()),
+        );
+        let is_sparse =
+            |number: &usize| stays(&chunks[*number]) && sparse.holds(chunks[*number].offset);
+        dirty.extend((0..chunks.len()).filter(is_sparse));
+        for number in dirty {
+            pages.load_chunk((number * CHUNK) as u32)?;
+            written.push(number);
+            pages.table.begin_write(number);
+            let bytes = pages.chunk_at_cut(number);
+            chunks[number] = if bytes.iter().all(|byte| *byte == 0) {
+                Extent::default()
+            } else {
+                let seed = chunk_seed(salt, number);
+                state.committed.parts.write(&self.log, &bytes, seed)?
+            };
+        }
+        let mut bitmaps = Vec::new();
+        let parts = pages.space.room().parts_at_cut();
+        for part in parts {
+            let extent = state
+                .committed
+                .parts
+                .write(&self.log, &part, bitmap_seed(salt))?;
+            bitmaps.push(extent);
+        }
+        let mut log = self.log.segments().in_use(Use::Log);
+        log.retain(|segment| segment.sequence == end.sequence());
+        let others = self.log.segments().in_use(Use::Other).len() as u64;
+        let extents: Vec<Extent> = present(&chunks).chain(present(&bitmaps)).collect();
+        let mut root = Root {
+            pages: given_out,
+            chunks,
+            bitmaps,
+            needed: Needed {
+                log,
+                other: Vec::new(),
+            },
+        };
+        let len = root.len_max(others);
+        let mut encode = |other| {
+            root.needed.other = other;
+            root.encode()
+        };
+        let next = NextCheckpoint {
+            start: end,
+            len,
+            images: &extents,
+            encode: &mut encode,
+        };
+        let sync = || self.log.sync_now();
+        (state.committed).commit(&self.log, next, sync, |payload| payload.count = count)?;
+        pages.table.set_extents(&root.chunks);
+        state.bitmaps = root.bitmaps;
+        Ok(())
+    }
+
+    /// Frees the segments of the journal that lie wholly before the checkpoint.
+    fn release_journal(&self, start: End) {
+        let segments = self.log.segments();
+        let mut before = segments.in_use(Use::Log);
+        before.retain(|segment| segment.sequence < start.sequence());
+        for segment in &before {
+            segments.retire(segment.index);
+        }
+        let before: Vec<(u32, u32)> = before.iter().map(|s| (s.index, s.units)).collect();
+        segments.release(&before);
+    }
+
+    /// Has the log keep what the next checkpoint may need: a place for each page that may be dirty, and the parts.
+    pub(super) fn keep_for_checkpoint(&self) {
+        let pages = &self.tree.nodes;
+        let size = self.log.geometry().segment_size();
+        let room = pages.space.room().sizes();
+        let dirty = room.pages.min(u64::from(pages.limit())) + 16;
+        let chunks = pages.table.chunks() as u64;
+        let bitmaps = room.units / 4;
+        let bytes = (dirty + chunks) * UNIT + bitmaps + chunks * 16;
+        let total = self.log.segments().total();
+        self.log.segments().keep(Reserve {
+            checkpoint: (bytes.div_ceil(size) + SPARE) as u32,
+            coming: 0,
+            step: (total / 64).clamp(1, 8),
+            slack: 0,
+            reclaimable: 0,
+        });
+    }
+}
+
+impl Pages {
+    /// Writes all pages that were dirty at a cut.
+    fn save_all(&self, cut: u64) -> Result<()> {
+        loop {
+            let frames = self.dirty_at(cut);
+            if frames.is_empty() {
+                return Ok(());
+            }
+            let mut saved = 0;
+            for batch in frames.chunks(BATCH) {
+                let mut keeper = self.keeper.lock();
+                saved += self.save(&mut keeper, batch, AllocationClass::Checkpoint)?;
+            }
+            if saved == 0 {
+                // They are held by others, who are waited for while nothing is.
+                for number in frames {
+                    drop(self.at(number).latch.lock());
+                }
+            }
+        }
+    }
+
+    /// The places of a chunk's pages at the cut.
+    fn chunk_at_cut(&self, number: usize) -> Vec<u8> {
+        let first = (number * CHUNK) as u32;
+        let room = self.space.room();
+        let mut bytes = Vec::with_capacity(CHUNK * 8);
+        let mut is_changed = false;
+        for page in first..first + CHUNK as u32 {
+            let place = match room.place_at_cut(page) {
+                Some(place) => {
+                    is_changed = true;
+                    place
+                }
+                None => self.place(page),
+            };
+            bytes.extend_from_slice(&place.0.to_le_bytes());
+        }
+        drop(room);
+        if is_changed {
+            // The next checkpoint has other places.
+            self.table.mark_dirty(first);
+        }
+        bytes
+    }
+
+    /// Where the newest image of a page is. The room is held: it does not change.
+    fn place(&self, page: u32) -> Place {
+        loop {
+            let at = self.table.at(page);
+            let number = match at {
+                At::Empty => return Place::NONE,
+                At::Cold(place) => return place,
+                At::Hot(number) | At::Cool(number) => number,
+            };
+            let place = Place(self.about(number).place.load(Ordering::Relaxed));
+            let holds = Self::page_in(self.at(number)) == Some(page);
+            let is_there = match self.table.at(page) {
+                At::Hot(now) | At::Cool(now) => now == number,
+                At::Cold(_) | At::Empty => false,
+            };
+            if holds && is_there {
+                return place;
+            }
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The tree file on storage: the engine's part of the superblock, the root of a checkpoint, its parts, and pages.
+//!
+//! Superblock payload (after the 32 bytes of `format::superblock`):
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | segment size as a power of two, 16 to 26 |
+//! | 4 | 4 | salt of all checksums in this file |
+//! | 8 | 8 | zero |
+//! | 16 | 1 | zero |
+//! | 17 | 71 | what it states of the log (`log::manifest`) |
+//! | 88 | 8 | records at the moment where replay begins |
+//! | 96 | 8 | next segment sequence |
+//! | 104 | 1, .. | the name of the order of keys, with its length before |
+//!
+//! The root of a checkpoint:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 4 | page numbers that were given out |
+//! | 4 | number of chunks of the page table; for each: |
+//! | 8, 4 | .. offset in the file (0: all its places are empty), CRC32C |
+//! | 4 | number of bitmap parts; for each: |
+//! | 8, 4, 4 | .. offset, CRC32C, length |
+//! | .. | the segments in use (`log::manifest::Needed`) |
+//!
+//! The segments in use are those of the log and of checkpoints; those that hold pages are in the bitmaps. A chunk of the page table is
+//! 512 places of 8 bytes. A bitmap part is a row of groups:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 4, 4 | index of the group's first segment, segments |
+//! | .. | a bit for each unit of 4 KiB, in words of 8 bytes: 1, it is in use |
+//!
+//! A *place* is where a page's image is:
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 34, the upper of 61 | unit of 4 KiB in the file, from its beginning |
+//! | 27 | the lower bits of the image's checksum: an image that was lost or misplaced is noticed though its sum is right |
+//!
+//! A page's image:
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | CRC32C of all after it, seeded with salt and unit |
+//! | 4 | 4 | epoch of the opening that wrote it |
+//! | 8 | 8 | zero |
+//! | 16 | 8 | position of the last change in that opening: sequence, offset (0: before it) |
+//! | 24 | 4, 4 | page number, zero |
+//! | 32 | 4064 | the node (`node`) |
+//!
+//! A value of more than 510 bytes is a *run* of units; the word in its leaf has 32 bits of unit, 20 of length in units less one, and
+//! 12 bits of the run's checksum:
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | CRC32C of length and value, seeded with salt and unit |
+//! | 4 | 4 | length of the value |
+//! | 8 | .. | the value |
+//!
+//! This file turns these bytes into values and back.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::format::bytes::{Give, Take};
+use crate::format::checksum::crc;
+use crate::format::frame::FrameKind;
+use crate::format::superblock::Superblock;
+use crate::kernel::Payload;
+use crate::log::Geometry;
+use crate::log::manifest::{Extent, Manifest, Needed};
+use crate::node::tree::{FRAME, FRAME_WORDS};
+use crate::order::Order;
+
+/// The engine's word in the superblock.
+pub const ENGINE: [u8; 8] = *b"tree\0\0\0\0";
+
+/// Smallest and largest segment, as powers of two.
+pub const SHIFTS: std::ops::RangeInclusive<u32> = 16..=26;
+
+/// Seed of a root's checksum, in addition to the salt.
+const ROOT_SEED: u32 = 0x5452_4f54;
+const CHUNK_SEED: u32 = 0x4348_554e;
+const BITMAP_SEED: u32 = 0x4249_5453;
+const PAGE_SEED: u32 = 0x5041_4745;
+const RUN_SEED: u32 = 0x5255_4e53;
+
+/// The record with this key has this value.
+pub const PUT: FrameKind = FrameKind::keyed(0);
+/// The record with this key is removed.
+pub const REMOVE: FrameKind = FrameKind::keyed(1);
+/// All records are removed.
+pub const CLEAR: FrameKind = FrameKind::wide(0);
+
+/// Bytes of a unit, in which places are counted.
+pub const UNIT: u64 = FRAME;
+/// Places in a chunk of the page table.
+pub const CHUNK: usize = 512;
+/// Words of a frame before the node's.
+pub const HEAD_WORDS: usize = 2;
+/// Bytes of a run before the value.
+pub const RUN_HEAD: usize = 8;
+
+/// Lower bits of a checksum that a place keeps.
+const CHECK_BITS: u32 = 27;
+const UNIT_BITS: u32 = 34;
+const RUN_CHECK_BITS: u32 = 12;
+const RUN_UNITS_BITS: u32 = 20;
+
+/// The engine's part of the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Super {
+    /// What it states of the log.
+    pub manifest: Manifest,
+    /// The order of keys.
+    pub order: Order,
+    /// Records where replay begins.
+    pub count: u64,
+}
+
+impl std::ops::Deref for Super {
+    type Target = Manifest;
+
+    fn deref(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+impl std::ops::DerefMut for Super {
+    fn deref_mut(&mut self) -> &mut Manifest {
+        &mut self.manifest
+    }
+}
+
+impl Payload for Super {
+    const ENGINE: [u8; 8] = ENGINE;
+    const ROOT_SEED: u32 = ROOT_SEED;
+
+    fn encode(&self) -> Vec<u8> {
+        let mut give = Give::default();
+        give.u32(self.geometry.shift)
+            .u32(self.geometry.salt)
+            .u64(0)
+            .u8(0);
+        self.manifest.give(&mut give);
+        let name = self.order.name().as_bytes();
+        give.u64(self.count)
+            .u64(self.next_sequence)
+            .u8(name.len() as u8)
+            .bytes(name);
+        give.0
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let geometry = Geometry {
+            shift: take.u32()?,
+            salt: take.u32()?,
+        };
+        let _zero = (take.u64()?, take.u8()?);
+        let mut manifest = Manifest::take(geometry, &mut take)?;
+        let count = take.u64()?;
+        manifest.next_sequence = take.u64()?;
+        let len = take.u8()?;
+        let name = take.bytes(len.into())?;
+        let order = Order::from_name(std::str::from_utf8(name).ok()?)?;
+        let sound = SHIFTS.contains(&geometry.shift) && manifest.is_sound();
+        sound.then_some(Self {
+            manifest,
+            order,
+            count,
+        })
+    }
+
+    fn of_other(error: Error, head: &[u8]) -> Error {
+        let is = |engine| Superblock::current(head, engine).is_ok();
+        if is(b"hash\0\0\0\0") {
+            return error
+                .remedy("it is a hash file: open it with `HashDb`, or with `azekura::open`");
+        }
+        error
+    }
+}
+
+/// What the root of a checkpoint states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// Page numbers given out.
+    pub pages: u32,
+    /// Chunks of the page table; of an empty one the length is 0.
+    pub chunks: Vec<Extent>,
+    /// Parts of the bitmaps.
+    pub bitmaps: Vec<Extent>,
+    /// The segments in use.
+    pub needed: Needed,
+}
+
+impl Root {
+    /// Bytes of it, at most, for so many segments beside the log.
+    pub fn len_max(&self, others: u64) -> u64 {
+        let parts = self.chunks.len() as u64 * 12 + self.bitmaps.len() as u64 * 16;
+        64 + parts + self.needed.log.len() as u64 * 24 + others * 8
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut give = Give::default();
+        give.u32(self.pages).u32(self.chunks.len() as u32);
+        for chunk in &self.chunks {
+            give.u64(chunk.offset).u32(chunk.crc);
+        }
+        give.u32(self.bitmaps.len() as u32);
+        for part in &self.bitmaps {
+            give.u64(part.offset).u32(part.crc).u32(part.len as u32);
+        }
+        self.needed.give(&mut give);
+        give.0
+    }
+
+    /// What was encoded. `None`: impossible values.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let pages = take.u32()?;
+        let chunks = take.all(|take| {
+            let (offset, crc) = (take.u64()?, take.u32()?);
+            let len = if offset == 0 { 0 } else { CHUNK as u64 * 8 };
+            Some(Extent { offset, len, crc })
+        })?;
+        let bitmaps = take.all(|take| {
+            let (offset, crc, len) = (take.u64()?, take.u32()?, take.u32()?);
+            let len = u64::from(len);
+            Some(Extent { offset, len, crc })
+        })?;
+        let needed = Needed::take(&mut take)?;
+        let sound = (pages as usize).div_ceil(CHUNK) <= chunks.len();
+        sound.then_some(Self {
+            pages,
+            chunks,
+            bitmaps,
+            needed,
+        })
+    }
+}
+
+/// The seed of a chunk's checksum.
+pub fn chunk_seed(salt: u32, chunk: usize) -> u32 {
+    crc(salt ^ CHUNK_SEED, &(chunk as u64).to_le_bytes())
+}
+
+/// The seed of a bitmap part's checksum.
+pub fn bitmap_seed(salt: u32) -> u32 {
+    salt ^ BITMAP_SEED
+}
+
+/// Where a page's image is. 0 is nowhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub u64);
+
+impl Place {
+    /// Nowhere.
+    pub const NONE: Self = Self(0);
+
+    fn new(unit: u64, sum: u32) -> Self {
+        Self(unit << CHECK_BITS | u64::from(sum) & ((1 << CHECK_BITS) - 1))
+    }
+
+    /// One as it stands in a chunk. `None`: impossible.
+    pub fn decode(word: u64) -> Option<Self> {
+        (word >> (UNIT_BITS + CHECK_BITS) == 0).then_some(Self(word))
+    }
+
+    /// The unit.
+    pub fn unit(self) -> u64 {
+        self.0 >> CHECK_BITS
+    }
+
+    /// The offset in the file.
+    pub fn offset(self) -> u64 {
+        self.unit() * UNIT
+    }
+
+    /// Whether it is nowhere.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    fn has_sum(self, sum: u32) -> bool {
+        (self.0 ^ u64::from(sum)) & ((1 << CHECK_BITS) - 1) == 0
+    }
+}
+
+/// Where a value outside of its leaf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunPlace(pub u64);
+
+impl RunPlace {
+    /// The unit where it begins.
+    pub fn unit(self) -> u64 {
+        self.0 >> (RUN_UNITS_BITS + RUN_CHECK_BITS)
+    }
+
+    /// How many units it takes.
+    pub fn units(self) -> u64 {
+        ((self.0 >> RUN_CHECK_BITS) & ((1 << RUN_UNITS_BITS) - 1)) + 1
+    }
+
+    /// Units that a value of this length takes.
+    pub fn units_of(len: usize) -> u64 {
+        ((RUN_HEAD + len) as u64).div_ceil(UNIT)
+    }
+
+    fn new(unit: u64, units: u64, sum: u32) -> Self {
+        let sum = u64::from(sum) & ((1 << RUN_CHECK_BITS) - 1);
+        Self((unit << RUN_UNITS_BITS | (units - 1)) << RUN_CHECK_BITS | sum)
+    }
+
+    /// Encodes a value into `run`, for the units from this one on; its place.
+    pub fn encode(salt: u32, unit: u64, value: &[u8], run: &mut Vec<u8>) -> Self {
+        run.extend_from_slice(&[0; 4]);
+        run.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        run.extend_from_slice(value);
+        let sum = crc(run_seed(salt, unit), run.get(4..).unwrap_or_default());
+        if let Some(head) = run.first_chunk_mut::<4>() {
+            *head = sum.to_le_bytes();
+        }
+        Self::new(unit, Self::units_of(value.len()), sum)
+    }
+
+    /// The value in the bytes of its units. `None`: they are not what was written here.
+    pub fn decode(self, salt: u32, run: &[u8]) -> Option<&[u8]> {
+        let (sum, rest) = run.split_first_chunk::<4>()?;
+        let (len, value) = rest.split_first_chunk::<4>()?;
+        let value = value.get(..u32::from_le_bytes(*len) as usize)?;
+        let computed = crc(run_seed(salt, self.unit()), rest.get(..4 + value.len())?);
+        let is_whole = u32::from_le_bytes(*sum) == computed
+            && Self::new(self.unit(), self.units(), computed) == self;
+        is_whole.then_some(value)
+    }
+}
+
+fn run_seed(salt: u32, unit: u64) -> u32 {
+    crc(salt ^ RUN_SEED, &unit.to_le_bytes())
+}
+
+/// The words of a frame behind its latch, outside of a frame: position of the last change, page number, node.
+pub type Words = [AtomicU64; FRAME_WORDS];
+
+/// A page's image, to be written at `unit`; where it is then.
+pub fn encode_page(words: &Words, (salt, epoch): (u32, u32), unit: u64, image: &mut [u8]) -> Place {
+    let mut give = image.as_chunks_mut::<8>().0.iter_mut();
+    let mut put = |word: u64| {
+        if let Some(bytes) = give.next() {
+            *bytes = word.to_le_bytes();
+        }
+    };
+    put(u64::from(epoch) << 32);
+    put(0);
+    for word in words {
+        put(word.load(Ordering::Relaxed));
+    }
+    let sum = crc(page_seed(salt, unit), image.get(4..).unwrap_or_default());
+    if let Some(head) = image.first_chunk_mut::<4>() {
+        *head = sum.to_le_bytes();
+    }
+    Place::new(unit, sum)
+}
+
+/// Why an image is not a page's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPage {
+    /// The checksum does not match.
+    Sum,
+    /// It is whole, but not the one that was written here last.
+    Old,
+    /// It is another page's.
+    Other(u32),
+}
+
+/// Verifies an image and gives its words to `put`, in order, with their numbers; the position of the last change is 0 if another
+/// opening wrote it.
+pub fn decode_page(
+    image: &[u8],
+    (salt, epoch): (u32, u32),
+    page: u32,
+    place: Place,
+    put: &mut dyn FnMut(usize, u64),
+) -> Result<(), NoPage> {
+    let words = image.as_chunks::<8>().0;
+    let word = |at: usize| words.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let sum = crc(
+        page_seed(salt, place.unit()),
+        image.get(4..).unwrap_or_default(),
+    );
+    if word(0) as u32 != sum {
+        return Err(NoPage::Sum);
+    }
+    if !place.has_sum(sum) {
+        return Err(NoPage::Old);
+    }
+    if word(3) as u32 != page {
+        return Err(NoPage::Other(word(3) as u32));
+    }
+    let is_of_now = (word(0) >> 32) as u32 == epoch;
+    put(0, if is_of_now { word(2) } else { 0 });
+    for at in 1..FRAME_WORDS {
+        put(at, word(2 + at));
+    }
+    Ok(())
+}
+
+fn page_seed(salt: u32, unit: u64) -> u32 {
+    crc(salt ^ PAGE_SEED, &unit.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_is_what_was_encoded() {
+        let extent = |offset| Extent {
+            offset,
+            len: 4096,
+            crc: 7,
+        };
+        let root = Root {
+            pages: 700,
+            chunks: vec![extent(4096), extent(8192)],
+            bitmaps: vec![extent(12288)],
+            needed: Needed {
+                log: Vec::new(),
+                other: vec![(3, 1), (4, 2)],
+            },
+        };
+        let bytes = root.encode();
+        assert!(bytes.len() as u64 <= root.len_max(2));
+        assert_eq!(Root::decode(&bytes), Some(root));
+        for len in 0..bytes.len() {
+            assert_eq!(Root::decode(&bytes[..len]), None, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_known_by_its_place_its_sum_and_its_number() {
+        let words = [const { AtomicU64::new(0) }; FRAME_WORDS];
+        for (at, word) in words.iter().enumerate() {
+            word.store(at as u64 * 3, Ordering::Relaxed);
+        }
+        words[1].store(9, Ordering::Relaxed);
+        let mut image = [0; FRAME as usize];
+        let place = encode_page(&words, (5, 2), 77, &mut image);
+        let read = |image: &[u8], page, place| {
+            let mut read = vec![0; FRAME_WORDS];
+            decode_page(image, (5, 2), page, place, &mut |at, word| read[at] = word).map(|()| read)
+        };
+        let expected: Vec<u64> = words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
+        assert_eq!(read(&image, 9, place), Ok(expected));
+        assert_eq!(read(&image, 8, place), Err(NoPage::Other(9)));
+        assert_eq!(read(&image, 9, Place(place.0 ^ 1)), Err(NoPage::Old));
+        assert_eq!(
+            read(&image, 9, Place::new(78, place.0 as u32)),
+            Err(NoPage::Sum)
+        );
+        image[100] ^= 4;
+        assert_eq!(read(&image, 9, place), Err(NoPage::Sum));
+        assert_eq!((place.unit(), place.offset()), (77, 77 * 4096));
+    }
+
+    #[test]
+    fn a_run_is_known_by_its_word() {
+        let value = vec![3; 5000];
+        let mut run = Vec::new();
+        let place = RunPlace::encode(5, 1 << 20, &value, &mut run);
+        assert_eq!((place.unit(), place.units()), (1 << 20, 2));
+        assert_eq!(place.decode(5, &run), Some(&value[..]));
+        assert_eq!(RunPlace(place.0 ^ 1).decode(5, &run), None);
+        assert_eq!(place.decode(6, &run), None);
+        run[4999] ^= 1;
+        assert_eq!(place.decode(5, &run), None);
+    }
+}

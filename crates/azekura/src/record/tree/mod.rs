@@ -1,0 +1,422 @@
+//! Records in a file in the order of their keys: a B+ tree in a page cache, with a journal.
+//!
+//! Promises:
+//! 1. An acknowledged update survives `kill -9`; with `Durability::Power`, or after `sync`, loss of power. After a power cut the
+//!    store is what a prefix of its updates made, up to a sync at least; an `update_many` is in it wholly or not at all.
+//! 2. A lookup takes no lock and stores nothing where its pages are in the cache; each page that is not costs one read of 4 KiB, and
+//!    inner pages are 0.6 % of all. An update locks its leaf, appends its record to the journal, and changes the leaf in memory.
+//! 3. A page is never written over: it goes to a new place, and its old one is used again when a later checkpoint is durable. So no
+//!    torn page can matter. An open reads the journal since the last checkpoint, whatever the number of records.
+//! 4. A checkpoint is of one moment, and stops nobody: who changes a page that it still has to write keeps a copy of that.
+//! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written, copies of pages that are changed
+//!    meanwhile. A cache full of changed pages slows writers, who write some themselves.
+//! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark; it is not of one moment.
+//! 7. Ascending keys leave full leaves; random ones are two thirds full. Keys have up to 510 bytes. Values of more than 510
+//!    bytes stand outside of their leaf, in units of 4 KiB, and cost a read each.
+//!
+//! ```text
+//!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
+//!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
+//!   write_back             pages to new places       space  units, and when they are free again     run  values outside
+//!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
+//! ```
+//!
+//! What damage of a page costs is that page's records: reading one is an error. Lock order: the gate; latches as in `node::tree`; the
+//! keeper of the cache; a shard of versions; the room; the log.
+
+mod background;
+mod cache;
+mod check;
+mod checkpoint;
+mod copy;
+mod cut;
+pub mod layout;
+mod open;
+mod read;
+mod run;
+mod space;
+mod table;
+#[cfg(test)]
+mod tests;
+mod update;
+mod walk;
+mod write_back;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cache::Pages;
+
+use crate::counter::Counter;
+use crate::damage::Damage;
+use crate::engine::{
+    Bookmark, CheckReport, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered,
+    Persistent, Promise, Reader, Stats, Visit,
+};
+use crate::error::Result;
+use crate::explore::Mutex;
+use crate::format::superblock;
+use crate::kernel::Handle;
+use crate::log::Log;
+use crate::node;
+use crate::node::tree::Tree;
+use crate::order::Order;
+use crate::record::gate::{self, Gate};
+use crate::record::key_bookmark;
+use crate::record::limits::Limits;
+use crate::worker::Notify;
+
+/// Longest key.
+pub const KEY_LEN_MAX: u64 = node::KEY_LEN_MAX as u64;
+/// Longest value.
+pub const VALUE_LEN_MAX: u64 = (2 << 30) - 4096;
+/// Least bytes of a cache.
+pub const CACHE_MIN: u64 = 1 << 20;
+
+const LIMITS: Limits = Limits {
+    key: KEY_LEN_MAX,
+    value: VALUE_LEN_MAX,
+    whose: "a tree file",
+};
+
+/// How a tree file is created. The defaults fit a file of any size. Only `opening` can be chosen anew when it is opened again.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CreateOptions {
+    /// The order of its keys. Lexical.
+    pub order: Order,
+    /// Bytes of a segment: a power of two from 64 KiB to 64 MiB; 0: the largest to 1 MiB of which the capacity, and the room that the
+    /// device has left, hold 512, but 64 KiB at least. 0.
+    pub segment_size: u64,
+    /// How the new file is opened.
+    pub opening: OpenOptions,
+}
+
+/// How a tree file is opened; no property of the file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Bytes of pages that are kept in memory, 1 MiB at least; memory is taken as it is needed. 256 MiB.
+    pub cache: u64,
+    /// What every acknowledged write survives without a further call. `Process`.
+    pub durability: Durability,
+    /// If set, everything is synced to survive loss of power this often, in the background. None.
+    pub sync_interval: Option<Duration>,
+    /// Whether a background worker writes pages and checkpoints. Without it, writers do what must be done, and `maintain` the
+    /// rest. True.
+    pub background: bool,
+    /// How large the file may become; only addresses are reserved. 1 TiB.
+    pub capacity: u64,
+}
+
+setters! {
+    OpenOptions {
+        cache: u64,
+        durability: Durability,
+        sync_interval: impl Into<Option<Duration>>,
+        background: bool,
+        capacity: u64,
+    }
+    CreateOptions {
+        order: Order,
+        segment_size: u64,
+        opening: OpenOptions,
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            cache: 256 << 20,
+            durability: Durability::Process,
+            sync_interval: None,
+            background: true,
+            capacity: 1 << 40,
+        }
+    }
+}
+
+/// An open tree file. See the module's text.
+pub struct TreeDb {
+    core: Handle<Core>,
+}
+
+/// What the threads of a process share of an open file.
+struct Core {
+    tree: Tree<Pages>,
+    log: Arc<Log>,
+    options: OpenOptions,
+    /// Lets updates pass; closed while everything is removed.
+    gate: Gate,
+    counts: Counts,
+    /// Under its lock: the last checkpoint.
+    checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
+    wake_at: AtomicU64,
+    notify: Arc<Notify>,
+}
+
+/// How many records there are, also at a cut: changes after it are counted apart.
+struct Counts {
+    /// Records before the last cut but one was over.
+    before: Mutex<i64>,
+    /// By the number that a cut gives.
+    since: [Counter; 2],
+}
+
+impl Counts {
+    fn new(count: u64) -> Result<Self> {
+        Ok(Self {
+            before: Mutex::new(count.cast_signed()),
+            since: [Counter::new(0)?, Counter::new(0)?],
+        })
+    }
+
+    fn sum(&self) -> u64 {
+        let before = self.before.lock();
+        let since: i64 = self.since.iter().map(Counter::signed_sum).sum();
+        (*before + since).max(0).cast_unsigned()
+    }
+
+    /// None, while nothing is counted.
+    fn reset(&self) {
+        *self.before.lock() = 0;
+        self.since.iter().for_each(Counter::reset);
+    }
+
+    /// The count at a cut after which changes are counted by another counter than this, while none is counted by this any more.
+    fn settle(&self, counter: usize) -> u64 {
+        let mut before = self.before.lock();
+        *before += self.since[counter].signed_sum();
+        self.since[counter].reset();
+        (*before).max(0).cast_unsigned()
+    }
+}
+
+impl TreeDb {
+    /// The value of `key`, copied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.core.read(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`: no lock, and no allocation up to 64 bytes.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.core.read(key, visit)
+    }
+
+    /// Sets the value of `key`. Errors: `TooLarge`; `Full`, `Io`, `Corrupted`, `Poisoned`, and then nothing is changed.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.core.put(key, value)
+    }
+
+    /// Removes `key`; whether it was there. Errors as for [`put`](Self::put).
+    #[inline]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.core.remove(key)
+    }
+
+    /// The order of its keys.
+    pub fn order(&self) -> Order {
+        self.core.tree.order
+    }
+
+    /// Writes all changed pages and makes the journal before this moment unnecessary. `Invalid` inside the closure of another
+    /// store's update.
+    pub fn checkpoint(&self) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.checkpoint()
+    }
+
+    /// One bounded step of background work. `Invalid` as for [`checkpoint`](Self::checkpoint).
+    pub fn maintain(&self) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.maintain()
+    }
+
+    /// Properties of the file, by name, in a fixed order.
+    pub fn inspect(&self) -> Vec<(&'static str, String)> {
+        let core = &*self.core;
+        let pages = &core.tree.nodes;
+        let storage = core.log.storage();
+        let sizes = core.log.segments().sizes();
+        let room = pages.space.room().sizes();
+        let start = core.checkpoint.lock().committed.superblock.payload.start;
+        vec![
+            ("path", storage.path().display().to_string()),
+            ("engine", "tree".into()),
+            ("format_version", superblock::VERSION.to_string()),
+            ("count", core.counts.sum().to_string()),
+            ("order", core.tree.order.name().to_owned()),
+            ("levels", core.levels().to_string()),
+            ("pages", room.pages.to_string()),
+            ("page_bytes", layout::UNIT.to_string()),
+            ("used_bytes", (room.used * layout::UNIT).to_string()),
+            ("waiting_bytes", (room.waiting * layout::UNIT).to_string()),
+            ("file_bytes", storage.size().unwrap_or(0).to_string()),
+            (
+                "allocated_bytes",
+                storage.allocated().unwrap_or(0).to_string(),
+            ),
+            ("log_bytes", sizes.log.to_string()),
+            ("checkpoint_bytes", sizes.other.to_string()),
+            ("free_bytes", sizes.free.to_string()),
+            (
+                "segment_size",
+                core.log.geometry().segment_size().to_string(),
+            ),
+            ("cache_bytes", core.options.cache.to_string()),
+            ("dirty_pages", pages.dirty().to_string()),
+            (
+                "page_reads",
+                pages.reads.load(Ordering::Relaxed).to_string(),
+            ),
+            (
+                "page_writes",
+                pages.writes.load(Ordering::Relaxed).to_string(),
+            ),
+            ("position", core.log.end().position().to_string()),
+            ("durable", core.log.durable().to_string()),
+            ("replay_from", start.position().to_string()),
+            ("syncs", core.log.syncs().to_string()),
+        ]
+    }
+}
+
+impl Reader for TreeDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.core.read(key, visit)
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        self.core.walk(from, visit, damaged)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        key_bookmark::at(key)
+    }
+
+    fn count(&self) -> u64 {
+        self.core.counts.sum()
+    }
+
+    fn stats(&self) -> Stats {
+        let core = &*self.core;
+        let pages = &core.tree.nodes;
+        let room = pages.space.room().sizes();
+        Stats {
+            count: core.counts.sum(),
+            live_bytes: (room.used - room.waiting) * layout::UNIT,
+            file_bytes: core.log.storage().size().unwrap_or(0),
+            memory_bytes: pages.memory_bytes(),
+            more: vec![
+                ("order", core.tree.order.name().to_owned()),
+                ("levels", core.levels().to_string()),
+                ("pages", room.pages.to_string()),
+                ("dirty_pages", pages.dirty().to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "tree",
+            evicts: false,
+            durability: Some(self.core.options.durability),
+            update_many_is_crash_atomic: true,
+            key_len_max: KEY_LEN_MAX,
+            value_len_max: VALUE_LEN_MAX,
+        }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        Some(self)
+    }
+}
+
+impl Engine for TreeDb {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.core.edit(key, decide)
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        self.core.edit_many(keys, decide)
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        for (key, value) in records {
+            self.put(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.clear()
+    }
+}
+
+impl Ordered for TreeDb {
+    fn order_name(&self) -> &str {
+        self.core.tree.order.name()
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(walk::At::new(&self.core))
+    }
+}
+
+impl Persistent for TreeDb {
+    fn sync(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Process => self.core.log.healthy(),
+            Durability::Power => self.core.log.sync(),
+        }
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        gate::outside_updates()?;
+        self.core.check(progress)
+    }
+
+    fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.copy_to(target, progress)
+    }
+
+    fn path(&self) -> &Path {
+        self.core.log.storage().path()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        self.core.log.unreadable()
+    }
+
+    fn verify_path(&self) -> Result<()> {
+        self.core.log.verify_path()
+    }
+}
+
+impl std::fmt::Debug for TreeDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TreeDb")
+            .field("path", &self.core.log.storage().path())
+            .finish_non_exhaustive()
+    }
+}

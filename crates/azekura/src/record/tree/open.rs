@@ -1,0 +1,337 @@
+//! Creating, opening and closing a tree file.
+//!
+//! Creating: everything into a file without a name, one sync, then the name. Opening: superblock, root, bitmaps; the journal from the
+//! checkpoint on is verified to its end, then the log resumes after it (`kernel::recover`), and what it states is done again. The
+//! pages that this writes go to places that no checkpoint names, so a process that dies meanwhile leaves what it found. Until it is
+//! done, no checkpoint is made.
+//!
+//! Closing: a checkpoint, sync, a superblock that states "closed". A journal that does not verify before its end, a damaged root or
+//! bitmap, refuse the open: `repair` reads what is left.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cache::Pages;
+use super::checkpoint::Checkpoint;
+use super::layout::{CLEAR, PUT, REMOVE, Root, SHIFTS, Super, bitmap_seed};
+use super::space::Space;
+use super::table::Table;
+use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background};
+use crate::error::{Error, Kind, Result};
+use crate::explore::Mutex;
+use crate::format::frame::FrameKind;
+use crate::io::file::{File, Files};
+use crate::io::{Access, Directory, Storage, create_whole};
+use crate::kernel::checkpoint::read_root;
+use crate::kernel::superblock::damaged_slots;
+use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
+use crate::log::layout::FIRST_FRAME;
+use crate::log::manifest::{read_extent, segments_of};
+use crate::log::{End, Geometry, Log, Use};
+use crate::node::tree::{NodeStore, ROOT, Tree};
+use crate::record::gate::Gate;
+
+/// Segments that the room of a store should hold, and the sizes to choose from for it.
+const SEGMENTS_WANTED: u64 = 512;
+const SIZE_MIN: u64 = 64 << 10;
+const SIZE_MAX: u64 = 1 << 20;
+/// Segments that a store has at least.
+const SEGMENTS_MIN: u64 = 24;
+
+impl TreeDb {
+    /// Makes a new file. `Invalid` if there is something of that name, also if it came meanwhile.
+    ///
+    /// The file appears when it can be opened: whenever the process dies, there is none or a whole one. Costs one sync, and one of
+    /// the folder.
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
+        let (directory, name) = Files::of(path.as_ref());
+        Self::create_in(&directory, name, options)
+    }
+
+    /// As [`create`](Self::create), in any directory.
+    pub fn create_in(
+        directory: &dyn Directory,
+        name: &Path,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        check_creation(options)?;
+        create_whole(directory, name, |storage| {
+            Self::create_on(Arc::clone(storage), options)
+        })
+    }
+
+    /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing anywhere, `Mismatch` if it is
+    /// not a tree file of a known version, `Corrupted`.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        Self::open_on(Arc::new(File::open(path.as_ref(), Access::Write)?), options)
+    }
+
+    /// Opens a file, or makes it if there is none.
+    pub fn open_or_create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::create(path, options) {
+            Err(error) if error.kind() == Kind::Invalid && path.exists() => {
+                Self::open(path, &options.opening)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes a store on an empty storage. A crash in here leaves a storage that is no store yet (`Mismatch`).
+    #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
+    pub fn create_on(storage: Arc<dyn Storage>, options: &CreateOptions) -> Result<Self> {
+        check_creation(options)?;
+        let shift = chosen_segment_size(storage.as_ref(), options).trailing_zeros();
+        let geometry = Geometry {
+            shift,
+            salt: storage.entropy() as u32,
+        };
+        check_holds(options.opening.capacity, geometry)?;
+        storage.resize(geometry.offset_of(1))?;
+        let log = open_log(&storage, geometry, &options.opening)?;
+        let payload = Super {
+            manifest: recover::begin(&log)?,
+            order: options.order,
+            count: 0,
+        };
+        let superblock = SuperblockPair::create(storage.as_ref(), 0, payload)?;
+        let core = build(log, superblock, &Root::default(), &options.opening)?;
+        core.log.sync_now()?;
+        Self::start(core)
+    }
+
+    /// Opens the store on a storage.
+    #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
+    pub fn open_on(storage: Arc<dyn Storage>, options: &OpenOptions) -> Result<Self> {
+        check_opening(options)?;
+        let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
+        let last = &found_super.payload;
+        let geometry = last.geometry;
+        check_holds(options.capacity, geometry)
+            .map_err(|error| error.at(storage.path()).remedy("raise the capacity"))?;
+        let size = storage.size()?;
+        let segments = segments_of(storage.as_ref(), geometry, size)?;
+        let root = read_root(storage.as_ref(), last, false, Root::decode)?;
+        let root = root.map_or_else(Root::default, |(root, _)| root);
+        root.needed
+            .check_within(storage.as_ref(), geometry, segments)?;
+        storage.resize(size.max(geometry.offset_of(segments as u32)))?;
+        let log = open_log(&storage, geometry, options)?;
+        log.segments().begin_adoption(segments as u32);
+        root.needed.adopt(&log)?;
+        let space = Space::new(Arc::clone(&log), root.pages);
+        for part in &root.bitmaps {
+            let seed = bitmap_seed(geometry.salt);
+            let bytes = read_extent(storage.as_ref(), *part, seed, "a bitmap of the checkpoint")?;
+            space.room().adopt(&bytes)?;
+        }
+        let prior = recover::prior(last, &log)?;
+        let found = log.recover(last.start, prior, &mut |address, frame| {
+            if is_known(frame.header.kind) {
+                return Ok(());
+            }
+            Err(Error::new(Kind::Corrupted, "unknown record type")
+                .at(log.storage().path())
+                .offset(address.offset())
+                .remedy("open it with the version that wrote it"))
+        })?;
+        found.end_after(prior, storage.as_ref())?;
+        for damage in damaged_slots::<Super>(storage.as_ref())? {
+            tracing::warn!(%damage, "a superblock slot is written again");
+        }
+        let keep = || log.segments().finish_adoption();
+        let next = recover::resume(&found_super, &log, (prior, &found), keep)?;
+        let start = last.start;
+        let mut superblock = found_super.clone();
+        superblock.replace(&log, next)?;
+        let core = build_in(log, space, superblock, &root, options)?;
+        core.replay_journal(start, found.end)?;
+        Self::start(core)
+    }
+
+    fn start(core: Core) -> Result<Self> {
+        core.keep_for_checkpoint();
+        let has_worker = core.options.background;
+        let core = Handle::start(core, has_worker, background::start)?;
+        Ok(Self { core })
+    }
+
+    /// Closes the file: everything is durable afterwards, and the next open replays nothing. Dropping does the same, but can
+    /// only trace an error.
+    pub fn close(mut self) -> Result<()> {
+        self.core.close()
+    }
+}
+
+impl Closing for Core {
+    fn is_open(&self) -> bool {
+        self.checkpoint.lock().committed.superblock.payload.open
+    }
+
+    fn close(&self) -> Result<()> {
+        self.log.healthy()?;
+        match self.checkpoint() {
+            // A full device: the next open reads a longer journal.
+            Err(error) if error.kind() == Kind::Full => {}
+            other => other?,
+        }
+        let mut state = self.checkpoint.lock();
+        self.log.sync_now()?;
+        state.committed.close(&self.log)?;
+        self.log.segments().trim()
+    }
+}
+
+/// Whether this version knows what a frame of this kind changes.
+fn is_known(kind: FrameKind) -> bool {
+    matches!(kind, PUT | REMOVE | CLEAR | FrameKind::MARK)
+}
+
+fn build(
+    log: Arc<Log>,
+    superblock: SuperblockPair<Super>,
+    root: &Root,
+    options: &OpenOptions,
+) -> Result<Core> {
+    let space = Space::new(Arc::clone(&log), root.pages);
+    build_in(log, space, superblock, root, options)
+}
+
+fn build_in(
+    log: Arc<Log>,
+    space: Space,
+    superblock: SuperblockPair<Super>,
+    root: &Root,
+    options: &OpenOptions,
+) -> Result<Core> {
+    let payload = &superblock.payload;
+    let (order, epoch, count) = (payload.order, payload.epoch, payload.count);
+    let table = Table::new(&root.chunks)?;
+    let nodes = Pages::new(
+        (Arc::clone(&log), epoch, order),
+        (space, table),
+        options.cache,
+    )?;
+    let tree = Tree { order, nodes };
+    if root.pages == 0 {
+        let first = tree.nodes.take(())?;
+        debug_assert_eq!(first.number, ROOT);
+        tree.nodes.begin_root(&first);
+        tree.node(first.frame).init(0, None, None);
+    }
+    let pieces = superblock.payload.root.into_iter().collect();
+    Ok(Core {
+        gate: Gate::new(log.domain().clone()),
+        counts: Counts::new(count)?,
+        checkpoint: Mutex::new(Checkpoint {
+            committed: kernel::Committed::found(superblock, pieces),
+            bitmaps: root.bitmaps.clone(),
+            replayed: 0,
+        }),
+        wake_at: AtomicU64::new(0),
+        notify: Arc::default(),
+        options: options.clone(),
+        tree,
+        log,
+    })
+}
+
+impl Core {
+    /// Does again what the journal states from `start` to `end`.
+    fn replay_journal(&self, start: End, end: End) -> Result<()> {
+        let mut segments = self.log.segments().in_use(Use::Log);
+        segments.retain(|s| (start.sequence()..=end.sequence()).contains(&s.sequence));
+        segments.sort_unstable_by_key(|segment| segment.sequence);
+        let pages = &self.tree.nodes;
+        pages.is_replaying.store(true, Ordering::Relaxed);
+        let mut bytes = 0;
+        for segment in segments {
+            let from = match start.offset() {
+                Some(offset) if segment.sequence == start.sequence() => offset,
+                None if segment.sequence == start.sequence() => continue,
+                _ => FIRST_FRAME,
+            };
+            self.log.walk(segment.index, from, &mut |at, frame| {
+                let is_past =
+                    segment.sequence == end.sequence() && end.offset().is_some_and(|end| at >= end);
+                if is_past {
+                    return Ok(());
+                }
+                bytes += frame.len() as u64;
+                self.log
+                    .each_record(segment.index, at, frame, &mut |_, frame| {
+                        self.replay(frame.header.kind, frame.key, frame.value)
+                    })
+            })?;
+        }
+        self.checkpoint.lock().replayed = bytes;
+        pages.is_replaying.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn open_log(
+    storage: &Arc<dyn Storage>,
+    geometry: Geometry,
+    options: &OpenOptions,
+) -> Result<Arc<Log>> {
+    let there = 2 * storage.size()?.next_multiple_of(4096);
+    let addresses = options.capacity.max(there.min(1 << 43));
+    let map = storage.map(addresses.next_multiple_of(4096))?;
+    // Pages are written beside the journal, and synced with it: by huge pages the system would write what lies between.
+    map.advise_plain();
+    let log = Log::new(Arc::clone(storage), map, geometry)?;
+    log.segments().allow(options.capacity);
+    Ok(Arc::new(log))
+}
+
+/// The segment size that was asked for, or one that fits the capacity and the device.
+fn chosen_segment_size(storage: &dyn Storage, options: &CreateOptions) -> u64 {
+    if options.segment_size != 0 {
+        return options.segment_size;
+    }
+    let free = storage.free().unwrap_or(u64::MAX);
+    let room = options.opening.capacity.min(free);
+    let fitting = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
+    u64::clamp(fitting, SIZE_MIN, SIZE_MAX)
+}
+
+/// `Invalid` if a store of such segments and of this capacity takes no record.
+fn check_holds(capacity: u64, geometry: Geometry) -> Result<()> {
+    let least = geometry.offset_of(SEGMENTS_MIN as u32);
+    if capacity >= least {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Invalid,
+        "the capacity is too small for a tree file of these segments",
+    )
+    .found(
+        format!("{capacity} bytes"),
+        format!("at least {least} bytes"),
+    ))
+}
+
+fn check_creation(options: &CreateOptions) -> Result<()> {
+    let size = options.segment_size;
+    let is_size = size.is_power_of_two() && SHIFTS.contains(&size.trailing_zeros());
+    if size != 0 && !is_size {
+        return Err(Error::new(
+            Kind::Invalid,
+            "the segment size is no power of two from 64 KiB to 64 MiB",
+        )
+        .found(size, "65536, 131072, .., 67108864"));
+    }
+    check_opening(&options.opening)
+}
+
+fn check_opening(options: &OpenOptions) -> Result<()> {
+    if options.cache < CACHE_MIN {
+        return Err(Error::new(Kind::Invalid, "the cache is too small").found(
+            format!("{} bytes", options.cache),
+            format!("at least {CACHE_MIN} bytes"),
+        ));
+    }
+    Ok(())
+}

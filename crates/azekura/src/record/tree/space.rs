@@ -1,0 +1,611 @@
+//! The room of pages and values: groups of units, which of them are in use, and when one is free again.
+//!
+//! ```text
+//!   free --taken--> young --cut of a checkpoint--> old --superseded--> limbo --a later checkpoint is durable--> aging --> free
+//!                     `--superseded: no checkpoint names it------------------------------------------------------^
+//! ```
+//! 1. A unit that the durable checkpoint names, or one that is being made, is not handed out.
+//! 2. What is superseded by a change at position q is in limbo until a checkpoint whose cut is after q is durable.
+//! 3. A reader may still look at the run of a value that it found: such units age for a grace period.
+//! 4. A page number is used again by the same rule.
+//!
+//! While a checkpoint is being made, it also keeps the places that pages had at its cut, where they have others since:
+//! `overrides`. One lock guards all of it, held for moments only; what is read and written is not its business.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::layout::{Place, UNIT};
+use crate::epoch::{Batch, Domain};
+use crate::error::{Error, Kind, Result};
+use crate::explore::{Mutex, MutexGuard};
+use crate::format::bytes::{Give, Take};
+use crate::log::{AllocationClass, Geometry, Log, Segment, Use};
+
+/// Groups of a bitmap part, at most.
+const PART: usize = 256;
+/// A group of which so much is free is filled again before the file grows: a part of four.
+const EMPTY_ENOUGH: u32 = 4;
+/// Emptiest groups that are searched for a run before the file grows.
+const SEARCHED: usize = 8;
+
+/// Neighbouring segments whose units are pages and runs.
+#[derive(Clone, Debug)]
+struct Group {
+    segments: u32,
+    units: u32,
+    free: u32,
+    used: Vec<u64>,
+    /// Taken since the last cut, for what that does not name.
+    young: Vec<u64>,
+}
+
+impl Group {
+    fn new(segments: u32, geometry: Geometry) -> Self {
+        let units = segments << (geometry.shift - UNIT.trailing_zeros());
+        let words = units.div_ceil(64) as usize;
+        Self {
+            segments,
+            units,
+            free: units,
+            used: vec![0; words],
+            young: vec![0; words],
+        }
+    }
+
+    fn is_used(&self, at: u32) -> bool {
+        bit(&self.used, at)
+    }
+
+    fn take(&mut self, at: u32, count: u32, is_young: bool) {
+        for at in at..at + count {
+            debug_assert!(!self.is_used(at));
+            set(&mut self.used, at, true);
+            set(&mut self.young, at, is_young);
+        }
+        self.free -= count;
+    }
+
+    fn give(&mut self, at: u32, count: u32) {
+        for at in at..at + count {
+            debug_assert!(self.is_used(at));
+            set(&mut self.used, at, false);
+            set(&mut self.young, at, false);
+        }
+        self.free += count;
+    }
+
+    /// The first of `count` free units in a row from `from` on.
+    fn run(&self, from: u32, count: u32) -> Option<u32> {
+        let mut len = 0;
+        let mut at = from;
+        while at < self.units {
+            if at.is_multiple_of(64) && self.used[at as usize / 64] == u64::MAX {
+                (len, at) = (0, at + 64);
+                continue;
+            }
+            len = if self.is_used(at) { 0 } else { len + 1 };
+            at += 1;
+            if len == count {
+                return Some(at - count);
+            }
+        }
+        None
+    }
+}
+
+fn bit(bits: &[u64], at: u32) -> bool {
+    bits.get(at as usize / 64)
+        .is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+fn set(bits: &mut [u64], at: u32, to: bool) {
+    if let Some(word) = bits.get_mut(at as usize / 64) {
+        *word = *word & !(1 << (at % 64)) | u64::from(to) << (at % 64);
+    }
+}
+
+/// What is free when a later checkpoint is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    Units(u64, u32),
+    Page(u32),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Space {
+    log: Arc<Log>,
+    state: Mutex<State>,
+}
+
+/// The space, held.
+#[derive(Debug)]
+pub(super) struct Room<'s> {
+    log: &'s Log,
+    state: MutexGuard<'s, State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the first segment.
+    groups: BTreeMap<u32, Group>,
+    /// Where the next page goes: the group, and the unit in it.
+    next: (u32, u32),
+    /// With the position of what superseded it.
+    limbo: Vec<(u64, Leaving)>,
+    aging: Vec<Batch<(u64, u32)>>,
+    /// Runs of which no frame was appended at the last cut, with the position of it when there is one.
+    pending: HashMap<u64, (u32, u64)>,
+    /// Page numbers: those below were given out, and of these are free.
+    pages: u32,
+    free_pages: Vec<u32>,
+    /// The cut of the checkpoint that is being made.
+    cut: Option<u64>,
+    /// Where pages were at the cut that are elsewhere now.
+    overrides: HashMap<u32, Place>,
+    /// The cut of the durable checkpoint, of this opening.
+    durable: u64,
+    /// Units in limbo.
+    waiting: u64,
+    /// Units in use.
+    used: u64,
+}
+
+impl Space {
+    /// Room in the segments of a log; page numbers below `pages` were given out.
+    pub(super) fn new(log: Arc<Log>, pages: u32) -> Self {
+        let state = Mutex::new(State {
+            pages,
+            ..State::default()
+        });
+        Self { log, state }
+    }
+
+    /// Takes hold of it.
+    pub(super) fn room(&self) -> Room<'_> {
+        Room {
+            log: &self.log,
+            state: self.state.lock(),
+        }
+    }
+}
+
+/// Figures about the room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sizes {
+    /// Units of all groups.
+    pub(super) units: u64,
+    /// Of these in use, those that wait to be free among them.
+    pub(super) used: u64,
+    /// Of these those that wait for a checkpoint.
+    pub(super) waiting: u64,
+    /// Page numbers in use.
+    pub(super) pages: u64,
+}
+
+impl Room<'_> {
+    fn geometry(&self) -> Geometry {
+        self.log.geometry()
+    }
+
+    fn unit_of(&self, index: u32) -> u64 {
+        self.geometry().offset_of(index) / UNIT
+    }
+
+    /// The group that a unit is in, and which of its units it is.
+    fn locate(&self, unit: u64) -> Option<(u32, u32)> {
+        let (segment, _) = self.geometry().locate(unit * UNIT)?;
+        let (index, group) = self.state.groups.range(..=segment).next_back()?;
+        let at = unit.checked_sub(self.unit_of(*index))? as u32;
+        (at < group.units).then_some((*index, at))
+    }
+
+    /// Figures.
+    pub(super) fn sizes(&self) -> Sizes {
+        let units = self
+            .state
+            .groups
+            .values()
+            .map(|group| u64::from(group.units));
+        Sizes {
+            units: units.sum(),
+            used: self.state.used,
+            waiting: self.state.waiting,
+            pages: u64::from(self.state.pages) - self.state.free_pages.len() as u64,
+        }
+    }
+
+    /// A page number. `Full` if there are no more.
+    pub(super) fn take_page(&mut self) -> Result<u32> {
+        if let Some(page) = self.state.free_pages.pop() {
+            return Ok(page);
+        }
+        let page = self.state.pages;
+        self.state.pages = page
+            .checked_add(1)
+            .filter(|end| *end < u32::MAX)
+            .ok_or_else(|| {
+                Error::new(Kind::Full, "the file has used up its page numbers")
+                    .at(self.log.storage().path())
+                    .remedy("compact it, or divide the records among files")
+            })?;
+        Ok(page)
+    }
+
+    /// Page numbers given out.
+    pub(super) fn pages(&self) -> u32 {
+        self.state.pages
+    }
+
+    /// A page number is free that no checkpoint names.
+    pub(super) fn give_page(&mut self, page: u32) {
+        self.state.free_pages.push(page);
+    }
+
+    /// Units for so many pages, rising where there is room; `is_young`: no checkpoint names them. `Full` if there is none for
+    /// this class.
+    pub(super) fn take_units(
+        &mut self,
+        count: usize,
+        class: AllocationClass,
+        is_young: bool,
+    ) -> Result<Vec<u64>> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            let (index, from) = self.state.next;
+            let start = self.unit_of(index);
+            let group = self.state.groups.get_mut(&index);
+            match group.and_then(|group| Some((group.run(from, 1)?, group))) {
+                Some((at, group)) => {
+                    group.take(at, 1, is_young);
+                    taken.push(start + u64::from(at));
+                    self.state.next = (index, at + 1);
+                    self.state.used += 1;
+                }
+                None => match self.next_group(class) {
+                    Ok(next) => self.state.next = (next, 0),
+                    Err(error) => {
+                        for unit in taken {
+                            self.give_units(unit, 1);
+                        }
+                        return Err(error);
+                    }
+                },
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The group to be filled next: the emptiest, if it is empty enough; else a new one; else the emptiest all the same.
+    fn next_group(&mut self, class: AllocationClass) -> Result<u32> {
+        self.reap();
+        let groups = self.state.groups.iter();
+        let emptiest = groups.max_by_key(|(_, group)| group.free);
+        let emptiest = emptiest.map(|(index, group)| (*index, group.free, group.units));
+        if let Some((index, free, units)) = emptiest
+            && free >= (units / EMPTY_ENOUGH).max(1)
+        {
+            return Ok(index);
+        }
+        match (self.make_group(1, class), emptiest) {
+            (Err(error), Some((index, free, _))) if error.kind() == Kind::Full && free > 0 => {
+                Ok(index)
+            }
+            (made, _) => made,
+        }
+    }
+
+    fn make_group(&mut self, segments: u32, class: AllocationClass) -> Result<u32> {
+        let mut space = self.log.segments().space();
+        let index = space.take(segments, 0, Use::Pages, class)?;
+        drop(space);
+        let group = Group::new(segments, self.geometry());
+        self.state.groups.insert(index, group);
+        Ok(index)
+    }
+
+    /// Units side by side for a value, of which no frame was appended yet. `Full` if there is no room for this class.
+    pub(super) fn take_run(&mut self, count: u32, class: AllocationClass) -> Result<u64> {
+        let per_segment = (self.geometry().segment_size() / UNIT) as u32;
+        let (mut found, mut emptiest) = (None, Vec::new());
+        if count <= per_segment {
+            self.reap();
+            let groups = self.state.groups.iter();
+            emptiest.extend(
+                groups
+                    .filter(|(_, group)| group.free >= count)
+                    .map(|(index, group)| (group.free, *index)),
+            );
+            emptiest.sort_unstable_by(|a, b| b.cmp(a));
+            emptiest.truncate(SEARCHED);
+            found = emptiest.iter().find_map(|(_, index)| {
+                let group = self.state.groups.get(index)?;
+                Some((*index, group.run(0, count)?))
+            });
+        }
+        let (index, at) = match found {
+            Some(found) => found,
+            None => (self.make_group(count.div_ceil(per_segment), class)?, 0),
+        };
+        if let Some(group) = self.state.groups.get_mut(&index) {
+            group.take(at, count, true);
+        }
+        self.state.used += u64::from(count);
+        let unit = self.unit_of(index) + u64::from(at);
+        self.state.pending.insert(unit, (count, u64::MAX));
+        Ok(unit)
+    }
+
+    /// The frame of a run's record was appended at this position.
+    pub(super) fn note_run(&mut self, unit: u64, position: u64) {
+        if let Some((_, at)) = self.state.pending.get_mut(&unit) {
+            *at = position;
+        }
+    }
+
+    /// Units are free that no checkpoint and no reader knows.
+    pub(super) fn give_units(&mut self, unit: u64, count: u32) {
+        self.state.pending.remove(&unit);
+        if let Some((index, at)) = self.locate(unit)
+            && let Some(group) = self.state.groups.get_mut(&index)
+        {
+            group.give(at, count);
+            self.state.used -= u64::from(count);
+        }
+    }
+
+    /// A page's image is superseded by one that has a change at `position`, and no reader looks at it.
+    pub(super) fn supersede_image(&mut self, place: Place, position: u64) {
+        if place.is_none() {
+            return;
+        }
+        if self.is_young(place.unit()) {
+            self.give_units(place.unit(), 1);
+        } else {
+            self.wait(position, Leaving::Units(place.unit(), 1));
+        }
+    }
+
+    /// A run is superseded by a change at `position`. Readers may still look at it.
+    pub(super) fn supersede_run(&mut self, unit: u64, count: u32, position: u64) {
+        if self.is_young(unit) {
+            self.state.pending.remove(&unit);
+            self.age(vec![(unit, count)]);
+        } else {
+            self.wait(position, Leaving::Units(unit, count));
+        }
+    }
+
+    /// A page number is out of use by a change at `position`.
+    pub(super) fn retire_page(&mut self, page: u32, position: u64) {
+        self.wait(position, Leaving::Page(page));
+    }
+
+    fn wait(&mut self, position: u64, leaving: Leaving) {
+        if let Leaving::Units(_, count) = leaving {
+            self.state.waiting += u64::from(count);
+        }
+        self.state.limbo.push((position, leaving));
+    }
+
+    fn is_young(&self, unit: u64) -> bool {
+        let group = self.locate(unit);
+        group.is_some_and(|(index, at)| {
+            let group = self.state.groups.get(&index);
+            group.is_some_and(|group| bit(&group.young, at))
+        })
+    }
+
+    fn age(&mut self, units: Vec<(u64, u32)>) {
+        let domain = self.log.domain();
+        self.state.aging.push(Batch::seal(domain, units, 0));
+    }
+
+    /// Frees what no reader can look at any more.
+    pub(super) fn reap(&mut self) {
+        let domain: &Domain = self.log.domain();
+        let aging = std::mem::take(&mut self.state.aging);
+        let (elapsed, aging) = aging
+            .into_iter()
+            .partition(|batch| batch.has_elapsed(domain));
+        self.state.aging = aging;
+        let elapsed: Vec<Batch<(u64, u32)>> = elapsed;
+        for (unit, count) in elapsed.into_iter().flat_map(|batch| batch.items) {
+            self.give_units(unit, count);
+        }
+    }
+
+    /// The cut of a checkpoint, while the caller lets nobody be between an image and its place.
+    pub(super) fn begin_cut(&mut self, cut: u64) {
+        self.state.cut = Some(cut);
+        self.state.overrides.clear();
+        self.state.pending.retain(|_, (_, at)| *at >= cut);
+        for group in self.state.groups.values_mut() {
+            group.young.fill(0);
+        }
+    }
+
+    /// The cut of the checkpoint that is being made.
+    pub(super) fn cut(&self) -> Option<u64> {
+        self.state.cut
+    }
+
+    /// Where a page was at the cut, if that is not where it is.
+    pub(super) fn place_at_cut(&self, page: u32) -> Option<Place> {
+        self.state.overrides.get(&page).copied()
+    }
+
+    /// A page is about to be elsewhere than at the cut.
+    pub(super) fn note_place_at_cut(&mut self, page: u32, place: Place) {
+        if self.state.cut.is_some() {
+            self.state.overrides.entry(page).or_insert(place);
+        }
+    }
+
+    /// The image of a page that was taken out of use since the cut stands here; with the next checkpoint it is free.
+    pub(super) fn note_image_at_cut(&mut self, page: u32, place: Place) {
+        let cut = self.state.cut.unwrap_or(0);
+        self.state.overrides.insert(page, place);
+        self.wait(cut, Leaving::Units(place.unit(), 1));
+    }
+
+    /// The checkpoint is durable, or was given up.
+    pub(super) fn end_cut(&mut self, is_durable: bool) {
+        let Some(cut) = self.state.cut.take() else {
+            return;
+        };
+        self.state.overrides.clear();
+        if !is_durable {
+            return;
+        }
+        self.state.durable = cut;
+        let limbo = std::mem::take(&mut self.state.limbo);
+        let (free, waiting): (Vec<_>, Vec<_>) = limbo.into_iter().partition(|(at, _)| *at < cut);
+        self.state.limbo = waiting;
+        let mut units = Vec::new();
+        for (_, leaving) in free {
+            match leaving {
+                Leaving::Units(unit, count) => {
+                    self.state.waiting -= u64::from(count);
+                    units.push((unit, count));
+                }
+                Leaving::Page(page) => self.state.free_pages.push(page),
+            }
+        }
+        self.age(units);
+        self.reap();
+    }
+
+    /// Everything in use is superseded by a change at `position`, and so are all pages but the first.
+    pub(super) fn supersede_all(&mut self, position: u64) {
+        let mut leaving: Vec<(u64, Vec<u64>)> = Vec::new();
+        for (index, group) in &self.state.groups {
+            leaving.push((self.unit_of(*index), group.used.clone()));
+        }
+        let clear = |leaving: &mut Vec<(u64, Vec<u64>)>, unit: u64, count: u32| {
+            for unit in unit..unit + u64::from(count) {
+                let after = leaving.partition_point(|(first, _)| *first <= unit);
+                if let Some((first, bits)) = leaving.get_mut(after.wrapping_sub(1)) {
+                    set(bits, (unit - *first) as u32, false);
+                }
+            }
+        };
+        for (_, already) in &self.state.limbo {
+            if let Leaving::Units(unit, count) = already {
+                clear(&mut leaving, *unit, *count);
+            }
+        }
+        for batch in &self.state.aging {
+            for (unit, count) in &batch.items {
+                clear(&mut leaving, *unit, *count);
+            }
+        }
+        for (first, bits) in leaving {
+            for (word, set) in bits.iter().enumerate() {
+                for at in 0..64 {
+                    if set >> at & 1 == 1 {
+                        let unit = first + word as u64 * 64 + at;
+                        self.wait(position, Leaving::Units(unit, 1));
+                    }
+                }
+            }
+        }
+        self.state.pending.clear();
+    }
+
+    /// Groups without a unit in use, which are handed out no more; to be [put back](Self::put_back) or given to the log.
+    pub(super) fn take_empty(&mut self) -> Vec<(u32, u32)> {
+        let filling = self.state.next.0;
+        let groups = self.state.groups.iter();
+        let empty: Vec<(u32, u32)> = groups
+            .filter(|(index, group)| group.free == group.units && **index != filling)
+            .map(|(index, group)| (*index, group.segments))
+            .collect();
+        for (index, _) in &empty {
+            self.state.groups.remove(index);
+        }
+        empty
+    }
+
+    /// See [`take_empty`](Self::take_empty).
+    pub(super) fn put_back(&mut self, empty: &[(u32, u32)]) {
+        for (index, segments) in empty {
+            let group = Group::new(*segments, self.geometry());
+            self.state.groups.insert(*index, group);
+        }
+    }
+
+    /// What is in use by the checkpoint of the cut, in parts.
+    pub(super) fn parts_at_cut(&mut self) -> Vec<Vec<u8>> {
+        let cut = self.state.cut.unwrap_or(0);
+        let mut bits: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for (index, group) in &self.state.groups {
+            let words = group.used.iter().zip(&group.young);
+            bits.insert(*index, words.map(|(used, young)| used & !young).collect());
+        }
+        let limbo = self.state.limbo.iter();
+        let limbo = limbo.filter_map(|(at, leaving)| match leaving {
+            Leaving::Units(unit, count) if *at < cut => Some((*unit, *count)),
+            Leaving::Units(..) | Leaving::Page(_) => None,
+        });
+        let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
+        let pending = self.state.pending.iter();
+        let pending = pending.filter(|(_, (_, at))| *at >= cut);
+        let not_named = limbo
+            .chain(aging.copied())
+            .chain(pending.map(|(unit, (count, _))| (*unit, *count)));
+        for (unit, count) in not_named {
+            for unit in unit..unit + u64::from(count) {
+                if let Some((index, at)) = self.locate(unit)
+                    && let Some(bits) = bits.get_mut(&index)
+                {
+                    set(bits, at, false);
+                }
+            }
+        }
+        let bits: Vec<(u32, Vec<u64>)> = bits.into_iter().collect();
+        bits.chunks(PART)
+            .map(|groups| {
+                let mut give = Give::default();
+                for (index, bits) in groups {
+                    let segments = self.state.groups.get(index).map_or(0, |of| of.segments);
+                    give.u32(*index).u32(segments);
+                    for word in bits {
+                        give.u64(*word);
+                    }
+                }
+                give.0
+            })
+            .collect()
+    }
+
+    /// Takes the groups of a part into use. `Corrupted` for impossible ones.
+    pub(super) fn adopt(&mut self, part: &[u8]) -> Result<()> {
+        let impossible = || {
+            Error::new(
+                Kind::Corrupted,
+                "a bitmap of the checkpoint holds impossible values",
+            )
+            .at(self.log.storage().path())
+        };
+        let mut take = Take(part);
+        while !take.0.is_empty() {
+            let (index, segments) = take.u32().zip(take.u32()).ok_or_else(impossible)?;
+            if segments == 0 || u64::from(segments) << self.geometry().shift > 1 << 40 {
+                return Err(impossible());
+            }
+            let segment = Segment::new(index, segments, 0);
+            self.log.segments().adopt(segment, Use::Pages)?;
+            let mut group = Group::new(segments, self.geometry());
+            for word in &mut group.used {
+                *word = take.u64().ok_or_else(impossible)?;
+            }
+            let used: u32 = group.used.iter().map(|word| word.count_ones()).sum();
+            group.free = group.units.checked_sub(used).ok_or_else(impossible)?;
+            self.state.used += u64::from(used);
+            self.state.groups.insert(index, group);
+        }
+        Ok(())
+    }
+}

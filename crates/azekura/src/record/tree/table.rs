@@ -1,0 +1,249 @@
+//! The page table: a word for each page, which states where it is.
+//!
+//! | word | the page is |
+//! |---|---|
+//! | 0 | of no use, or its chunk was not read yet |
+//! | cold | on storage, at a place |
+//! | hot | in a frame, and was looked at lately |
+//! | cool | in a frame |
+//!
+//! A hit loads one word, and stores nothing where it is hot. Words are read chunk by chunk when they are first needed, so an
+//! open does not depend on the number of pages. It does not know what is in a page.
+
+#![expect(unsafe_code, reason = "words in raw memory")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{CHUNK, Place, chunk_seed};
+use crate::error::{Error, Kind, Result};
+use crate::explore::{self, Mutex};
+use crate::io::{Map, Storage};
+use crate::log::manifest::{Extent, read_extent, remedy};
+
+/// Pages that have words.
+const PAGES: usize = u32::MAX as usize;
+const TAG: u32 = 61;
+
+/// Where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// See the module's text.
+    Empty,
+    /// On storage.
+    Cold(Place),
+    /// In this frame.
+    Hot(u32),
+    /// In this frame; not looked at lately.
+    Cool(u32),
+}
+
+impl At {
+    #[inline(always)]
+    fn of(word: u64) -> Self {
+        match word >> TAG {
+            1 => Self::Cold(Place(word & ((1 << TAG) - 1))),
+            2 => Self::Hot(word as u32),
+            3 => Self::Cool(word as u32),
+            _ => Self::Empty,
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Cold(place) => 1 << TAG | place.0,
+            Self::Hot(frame) => 2 << TAG | u64::from(frame),
+            Self::Cool(frame) => 3 << TAG | u64::from(frame),
+        }
+    }
+}
+
+/// A chunk of the table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    /// Where the last checkpoint has it.
+    extent: Extent,
+    is_loaded: bool,
+    /// Whether it is not there as it is.
+    is_dirty: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Table {
+    words: Arc<Map>,
+    chunks: Mutex<Vec<Chunk>>,
+}
+
+impl Table {
+    /// The table of a checkpoint that has these chunks. `Io` if the system refuses the addresses.
+    pub(super) fn new(chunks: &[Extent]) -> Result<Self> {
+        let chunk = |extent: &Extent| Chunk {
+            extent: *extent,
+            is_loaded: extent.len == 0,
+            is_dirty: false,
+        };
+        Ok(Self {
+            words: Map::anonymous((PAGES as u64 + 1) * 8, None)?,
+            chunks: Mutex::new(chunks.iter().map(chunk).collect()),
+        })
+    }
+
+    #[inline(always)]
+    fn word(&self, page: u32) -> &AtomicU64 {
+        // SAFETY: there are words for all numbers of 32 bits (`new`), at a page's beginning, in a map that lives as long.
+        unsafe { self.words.word_within(u64::from(page) * 8) }
+    }
+
+    /// Where a page is.
+    #[inline(always)]
+    pub(super) fn at(&self, page: u32) -> At {
+        explore::yield_point();
+        At::of(self.word(page).load(Ordering::Acquire))
+    }
+
+    /// The frame of a page, which is hot from now on.
+    #[inline(always)]
+    pub(super) fn frame(&self, page: u32) -> Option<u32> {
+        explore::yield_point();
+        let word = self.word(page).load(Ordering::Acquire);
+        match word >> TAG {
+            2 => Some(word as u32),
+            3 => {
+                let hot = At::Hot(word as u32).word();
+                // Where another thread was faster, it is hot, or will be looked for again.
+                let _ = self.word(page).compare_exchange(
+                    word,
+                    hot,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                Some(word as u32)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the page was `before` and is `after` now.
+    pub(super) fn exchange(&self, page: u32, before: At, after: At) -> bool {
+        explore::yield_point();
+        let exchanged = self.word(page).compare_exchange(
+            before.word(),
+            after.word(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        exchanged.is_ok()
+    }
+
+    /// The page is there, whatever it was.
+    pub(super) fn set(&self, page: u32, at: At) {
+        explore::yield_point();
+        self.word(page).store(at.word(), Ordering::Release);
+    }
+
+    /// Reads the chunk of a page, if that was not done; whether it was to be done. What it finds free is given to `free`: numbers below
+    /// `pages`. `Corrupted` with the offset; `Io`.
+    pub(super) fn load(
+        &self,
+        page: u32,
+        pages: u32,
+        (storage, salt): (&dyn Storage, u32),
+        free: &mut dyn FnMut(u32),
+    ) -> Result<bool> {
+        let number = page as usize / CHUNK;
+        let mut chunks = self.chunks.lock();
+        let Some(chunk) = chunks.get_mut(number) else {
+            return Ok(false);
+        };
+        if chunk.is_loaded {
+            return Ok(false);
+        }
+        let seed = chunk_seed(salt, number);
+        let bytes = read_extent(storage, chunk.extent, seed, "a chunk of the page table")?;
+        for (at, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            let place = Place::decode(u64::from_le_bytes(*bytes)).ok_or_else(|| {
+                Error::new(
+                    Kind::Corrupted,
+                    "a chunk of the page table holds impossible places",
+                )
+                .at(storage.path())
+                .offset(chunk.extent.offset)
+                .remedy(remedy(storage))
+            })?;
+            let page = (number * CHUNK + at) as u32;
+            if !place.is_none() {
+                self.set(page, At::Cold(place));
+            } else if page < pages {
+                free(page);
+            }
+        }
+        chunk.is_loaded = true;
+        Ok(true)
+    }
+
+    /// The chunk of a page is not on storage as it is.
+    pub(super) fn mark_dirty(&self, page: u32) {
+        let number = page as usize / CHUNK;
+        let mut chunks = self.chunks.lock();
+        if chunks.len() <= number {
+            chunks.resize(
+                number + 1,
+                Chunk {
+                    is_loaded: true,
+                    ..Chunk::default()
+                },
+            );
+        }
+        chunks[number].is_dirty = true;
+    }
+
+    /// The chunks that are not on storage as they are.
+    pub(super) fn dirty(&self) -> Vec<usize> {
+        let chunks = self.chunks.lock();
+        let dirty = chunks
+            .iter()
+            .enumerate()
+            .filter(|(_, chunk)| chunk.is_dirty);
+        dirty.map(|(number, _)| number).collect()
+    }
+
+    /// How many chunks there are.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.lock().len()
+    }
+
+    /// A chunk is about to be written: what changes in it from now on makes it dirty again.
+    pub(super) fn begin_write(&self, number: usize) {
+        if let Some(chunk) = self.chunks.lock().get_mut(number) {
+            chunk.is_dirty = false;
+        }
+    }
+
+    /// Where all chunks are.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        self.chunks
+            .lock()
+            .iter()
+            .map(|chunk| chunk.extent)
+            .collect()
+    }
+
+    /// A durable checkpoint has the chunks here.
+    pub(super) fn set_extents(&self, extents: &[Extent]) {
+        for (chunk, extent) in self.chunks.lock().iter_mut().zip(extents) {
+            chunk.extent = *extent;
+        }
+    }
+
+    /// A checkpoint that wrote these chunks was given up.
+    pub(super) fn mark_chunks_dirty(&self, numbers: &[usize]) {
+        let mut chunks = self.chunks.lock();
+        for number in numbers {
+            if let Some(chunk) = chunks.get_mut(*number) {
+                chunk.is_dirty = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use super::*;
+use crate::testkit::random::Random;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+fn small() -> CreateOptions {
+    CreateOptions::new()
+        .segment_size(64 << 10)
+        .opening(OpenOptions::new().cache(CACHE_MIN).background(false))
+}
+
+fn records(db: &TreeDb) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut shown = Vec::new();
+    let end = db.scan(None, &mut |key, value| {
+        shown.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end.unwrap(), None);
+    shown
+}
+
+#[test]
+fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.azt");
+    let mut random = Random::new(7);
+    let mut model = BTreeMap::new();
+    let mut db = TreeDb::create(&path, &small()).unwrap();
+    for round in 0..6 {
+        for _ in 0..20_000 {
+            let key = random.below(30_000).to_string().into_bytes();
+            if random.below(4) == 0 {
+                assert_eq!(db.remove(&key).unwrap(), model.remove(&key).is_some());
+            } else {
+                let len = if random.below(50) == 0 {
+                    random.below(9000)
+                } else {
+                    random.below(100)
+                };
+                let value = vec![round as u8; len as usize];
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        assert_eq!(db.count(), model.len() as u64, "round {round}");
+        let expected: Vec<_> = model.clone().into_iter().collect();
+        assert!(records(&db) == expected, "round {round}");
+        let report = db.check(&mut |_, _| {}).unwrap();
+        assert!(report.is_sound(), "round {round}: {:?}", report.damage);
+        if round % 2 == 0 {
+            db.close().unwrap();
+            db = TreeDb::open(&path, &small().opening).unwrap();
+        } else {
+            let copy = folder.path().join(format!("{round}.azt"));
+            db.copy_to(&copy, &mut |_, _| {}).unwrap();
+            let copied = TreeDb::open(&copy, &small().opening).unwrap();
+            assert!(records(&copied) == expected);
+        }
+        for (key, value) in &model {
+            assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Updating: lock the leaf, append, change the leaf.
+//!
+//! | step of a put | a crash here leaves |
+//! |---|---|
+//! | 1 write a long value to a run of its own | nothing |
+//! | 2 enter the gate; go down without locks; lock the leaf | nothing |
+//! | 3 divide it while there is no room, each time as a change of its own | nothing: which leaf a record is in does not matter |
+//! | 4 append the record: the position of the change | the new record |
+//! | 5 keep what a cut needs of the leaf; change it; count | the new record |
+//! | 6 unlock; end the critical section; join a leaf that is sparse | the new record |
+//!
+//! The closure of an update runs between 2 and 3, once. Updates of many lock all leaves by rising keys, show all values, divide what
+//! needs it, and append one batch: whenever the process dies, all of it happened or none.
+
+use super::Core;
+use super::LIMITS;
+use super::cache::Moment;
+use super::layout::{CLEAR, PUT, REMOVE};
+use super::read::Buffer;
+use super::run::NewRun;
+use crate::engine::{DecideMany, Durability, Edit};
+use crate::error::Result;
+use crate::format::frame::FrameKind;
+use crate::log::{AllocationClass, Entry};
+use crate::node::tree::{Frame, Held, NodeStore, ROOT, is_sparse};
+use crate::node::{Found, Node, Value};
+use crate::record::gate::Inside;
+use crate::record::many::Distinct;
+use crate::room;
+
+/// What becomes of a record, with the run that was made for it.
+struct Change<'v, 'c> {
+    key: &'v [u8],
+    /// As it is appended; `None`: it is removed.
+    bytes: Option<&'v [u8]>,
+    value: Option<Value<'v>>,
+    run: Option<NewRun<'c>>,
+}
+
+impl<'v> Change<'v, '_> {
+    fn entry(&self) -> Entry<'v> {
+        let kind = if self.bytes.is_some() { PUT } else { REMOVE };
+        Entry {
+            kind,
+            flags: 0,
+            key: self.key,
+            value: self.bytes.unwrap_or_default(),
+        }
+    }
+
+    /// Bytes that its leaf must have room for, at most.
+    fn len(&self, node: Node<'_>) -> usize {
+        let Some(value) = self.value else { return 0 };
+        let len = value.stored_len();
+        let (at, is_present) = node.find(self.key);
+        match is_present.then(|| node.value(at)) {
+            Some(Found::Inside(before, _)) if before == len => 0,
+            Some(Found::Outside(_)) if len == 8 => 0,
+            _ => 8 + self.key.len() + len,
+        }
+    }
+}
+
+fn put_entry<'v>(key: &'v [u8], value: &'v [u8]) -> Entry<'v> {
+    Entry {
+        kind: PUT,
+        flags: 0,
+        key,
+        value,
+    }
+}
+
+impl Core {
+    /// What every update begins with, of so many bytes, for which room is made in a full store.
+    #[inline(always)]
+    fn begin(&self, class: AllocationClass, len: usize) -> Result<Inside<'_>> {
+        self.log.healthy()?;
+        if self.is_attention_due() {
+            self.attend(class, len)?;
+        }
+        Ok(self.gate.enter())
+    }
+
+    #[inline(always)]
+    fn end(&self) -> Result<()> {
+        if self.options.durability == Durability::Power {
+            self.log.sync()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn node_of<'f>(&self, frame: &'f Frame) -> Node<'f> {
+        self.tree.node(frame)
+    }
+
+    pub(super) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        LIMITS.check(key, value)?;
+        let class = AllocationClass::Growth;
+        let entry = put_entry(key, value);
+        {
+            let _inside = self.begin(class, entry.frame_len())?;
+            self.put_inside(key, value, class)?;
+        }
+        self.end()
+    }
+
+    /// A put, inside the gate.
+    pub(super) fn put_inside(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        class: AllocationClass,
+    ) -> Result<()> {
+        let (form, run) = self.value(value, class)?;
+        let held = self.tree.lock_leaf(key)?;
+        self.store(held, key, (value, form, run), class)
+    }
+
+    /// Gives `key` a value, in its leaf, which is held.
+    #[inline(always)]
+    fn store<'t>(
+        &'t self,
+        mut held: Held<'t>,
+        key: &[u8],
+        (bytes, value, run): (&[u8], Value<'_>, Option<NewRun<'_>>),
+        class: AllocationClass,
+    ) -> Result<()> {
+        let mut node = self.node_of(held.frame);
+        let (mut at, mut is_present) = node.find(key);
+        while !node.could_set(at, is_present, key, value) {
+            let (left, right) = self.tree.divide(held, key, ())?;
+            held = if self.node_of(right.frame).covers(key) {
+                right
+            } else {
+                left
+            };
+            node = self.node_of(held.frame);
+            (at, is_present) = node.find(key);
+        }
+        let before = is_present.then(|| node.value(at));
+        let entry = put_entry(key, bytes);
+        let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
+        self.tree.nodes.change(&held, &moment);
+        let is_set = node.set(at, is_present, key, value);
+        debug_assert!(is_set, "it fits");
+        self.finish(&moment, i64::from(!is_present), before, run);
+        drop(held);
+        Ok(())
+    }
+
+    /// What the moment of a change covers beside the leaf.
+    #[inline(always)]
+    fn finish(&self, moment: &Moment, count: i64, before: Option<Found>, run: Option<NewRun<'_>>) {
+        if count != 0 {
+            self.counts.since[moment.counter()].add(moment.pin(), count);
+        }
+        self.supersede(before, moment.at);
+        if let Some(run) = run {
+            run.name(moment.at);
+        }
+    }
+
+    pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
+        let class = AllocationClass::Removal;
+        let is_removed = {
+            let _inside = self.begin(class, 0)?;
+            let held = self.tree.lock_leaf(key)?;
+            self.erase(held, key)?
+        };
+        self.end()?;
+        Ok(is_removed)
+    }
+
+    /// Removes `key` from its leaf, which is held; whether it was there.
+    pub(super) fn erase(&self, held: Held<'_>, key: &[u8]) -> Result<bool> {
+        let node = self.node_of(held.frame);
+        let (at, is_present) = node.find(key);
+        if !is_present {
+            return Ok(false);
+        }
+        let before = node.value(at);
+        let entry = Entry {
+            kind: REMOVE,
+            flags: 0,
+            key,
+            value: &[],
+        };
+        let class = AllocationClass::Removal;
+        let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
+        self.tree.nodes.change(&held, &moment);
+        node.remove(at);
+        self.finish(&moment, -1, Some(before), None);
+        drop(moment);
+        if is_sparse(node) {
+            self.tree.join(held);
+        }
+        Ok(true)
+    }
+
+    /// One update.
+    pub(super) fn edit<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        LIMITS.check(key, &[])?;
+        let class = AllocationClass::Growth;
+        {
+            let _inside = self.begin(AllocationClass::Removal, 0)?;
+            let pin = self.log.pin();
+            let held = self.tree.lock_leaf(key)?;
+            let node = self.node_of(held.frame);
+            let mut buffer = Buffer::new();
+            let edit = self.show(node, key, &mut buffer, decide)?;
+            drop(pin);
+            match edit {
+                Edit::Put(value) => {
+                    LIMITS.check(key, &value)?;
+                    self.log.admit(class, put_entry(key, &value).frame_len())?;
+                    let (form, run) = self.value(&value, class)?;
+                    self.store(held, key, (&value, form, run), class)?;
+                }
+                Edit::Remove => {
+                    self.erase(held, key)?;
+                }
+                Edit::Keep => {}
+            }
+        }
+        self.end()
+    }
+
+    fn show<'a>(
+        &self,
+        node: Node<'_>,
+        key: &[u8],
+        buffer: &mut Buffer,
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<Edit<'a>> {
+        Ok(match Self::see_in(node, key, buffer) {
+            super::read::Seen::Absent => decide(None),
+            super::read::Seen::Copied(len) => decide(Some(buffer.bytes(len))),
+            super::read::Seen::Outside(word) => {
+                let value = self.read_run(word).map_err(|error| error.key(key))?;
+                decide(Some(&value))
+            }
+        })
+    }
+
+    /// All leaves locked, all values shown, then all edits: isolated, and one frame.
+    pub(super) fn edit_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        for key in keys {
+            LIMITS.check(key, &[])?;
+        }
+        {
+            let _inside = self.begin(AllocationClass::Removal, 0)?;
+            self.edit_many_inside(keys, decide)?;
+        }
+        self.end()
+    }
+
+    fn edit_many_inside(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        let class = AllocationClass::Growth;
+        let distinct = Distinct::of(keys)?;
+        let records = &distinct.records;
+        let mut sorted = room::collect(0..records.len())?;
+        sorted.sort_unstable_by(|a, b| self.tree.order.compare(records[*a], records[*b]));
+        let pin = self.log.pin();
+        let mut held: Vec<Held<'_>> = room::vec(records.len())?;
+        let mut values: Vec<Option<Vec<u8>>> = room::collect(records.iter().map(|_| None))?;
+        for at in &sorted {
+            let key = records[*at];
+            let covers = |held: &Held<'_>| self.node_of(held.frame).covers(key);
+            if !held.last().is_some_and(covers) {
+                self.check_leaves(held.len())?;
+                held.push(if held.is_empty() {
+                    self.tree.lock_leaf(key)?
+                } else {
+                    self.tree.lock_next_leaf(key)?
+                });
+            }
+            if let Some(leaf) = held.last() {
+                values[*at] = self.value_in(self.node_of(leaf.frame), key)?;
+            }
+        }
+        drop(pin);
+        let shown = room::collect(values.iter().map(Option::as_deref))?;
+        let edits = distinct.decide(&shown, decide)?;
+        let mut changes: Vec<Change<'_, '_>> = room::vec(records.len())?;
+        for at in &sorted {
+            let (key, value) = (records[*at], &edits[*at]);
+            let bytes = match value {
+                Edit::Put(value) => Some(&value[..]),
+                Edit::Remove if values[*at].is_some() => None,
+                Edit::Remove | Edit::Keep => continue,
+            };
+            let (mut value, mut run) = (None, None);
+            if let Some(bytes) = bytes {
+                LIMITS.check(key, bytes)?;
+                let (form, made) = self.value(bytes, class)?;
+                (value, run) = (Some(form), made);
+            }
+            changes.push(Change {
+                key,
+                bytes,
+                value,
+                run,
+            });
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let entries = room::collect(changes.iter().map(Change::entry))?;
+        self.log.admit(class, Entry::batch_len(&entries))?;
+        let held = self.make_room(held, &changes)?;
+        self.apply(held, changes, &entries, class)
+    }
+
+    /// `TooLarge` if an update of many would hold so many leaves that the cache could be full of them.
+    fn check_leaves(&self, held: usize) -> Result<()> {
+        let most = self.tree.nodes.limit() as usize / 8;
+        if held < most {
+            return Ok(());
+        }
+        Err(crate::error::Error::new(
+            crate::error::Kind::TooLarge,
+            "an update of many records touches too many pages at once",
+        )
+        .at(self.log.storage().path())
+        .found(format!("more than {most} pages"), format!("{most} or less"))
+        .remedy("update fewer at once, or open the store with a larger cache"))
+    }
+
+    /// Divides leaves, which are held, until each has room for all changes in it.
+    fn make_room<'t>(
+        &'t self,
+        held: Vec<Held<'t>>,
+        changes: &[Change<'_, '_>],
+    ) -> Result<Vec<Held<'t>>> {
+        let mut ready: Vec<Held<'t>> = room::vec(held.len())?;
+        let mut waiting = held;
+        waiting.reverse();
+        let mut next = 0;
+        while let Some(leaf) = waiting.pop() {
+            let node = self.node_of(leaf.frame);
+            let here = changes[next..]
+                .iter()
+                .take_while(|change| node.covers(change.key))
+                .count();
+            let mine = &changes[next..next + here];
+            let needed: usize = mine.iter().map(|change| change.len(node)).sum();
+            let fits = match mine {
+                [one] => one.value.is_none_or(|value| {
+                    let (at, is_present) = node.find(one.key);
+                    node.could_set(at, is_present, one.key, value)
+                }),
+                _ => needed == 0 || node.fits(0, needed - 8),
+            };
+            if fits {
+                next += here;
+                if here > 0 {
+                    ready.push(leaf);
+                }
+                continue;
+            }
+            let key = mine[here / 2].key;
+            let (left, right) = if node.count() >= 2 {
+                self.tree.divide(leaf, key, ())?
+            } else {
+                // Between the new records: one of them has room beside one that is there.
+                debug_assert!(here > 1);
+                let (at, _) = node.find(key);
+                self.tree.divide_at(leaf, at, key, ())?
+            };
+            self.check_leaves(ready.len() + waiting.len())?;
+            room::more(&mut waiting, 2)?;
+            waiting.push(right);
+            waiting.push(left);
+        }
+        Ok(ready)
+    }
+
+    /// Appends and applies changes whose leaves are held and have room.
+    fn apply(
+        &self,
+        held: Vec<Held<'_>>,
+        changes: Vec<Change<'_, '_>>,
+        entries: &[Entry<'_>],
+        class: AllocationClass,
+    ) -> Result<()> {
+        let mut sparse = room::vec(changes.len())?;
+        let pages = &self.tree.nodes;
+        let moment = match entries {
+            [one] => pages.append(self.log.pin(), one, class)?,
+            _ => pages.append_batch(self.log.pin(), entries, class)?,
+        };
+        // Before the first edit is seen, readers of the others wait.
+        for leaf in &held {
+            pages.change(leaf, &moment);
+        }
+        let mut leaf = 0;
+        for change in changes {
+            while !self.node_of(held[leaf].frame).covers(change.key) {
+                leaf += 1;
+            }
+            let node = self.node_of(held[leaf].frame);
+            let (at, is_present) = node.find(change.key);
+            let before = is_present.then(|| node.value(at));
+            if let Some(value) = change.value {
+                let is_set = node.set(at, is_present, change.key, value);
+                debug_assert!(is_set, "room was made");
+                self.finish(&moment, i64::from(!is_present), before, change.run);
+            } else if is_present {
+                node.remove(at);
+                self.finish(&moment, -1, before, None);
+                if is_sparse(node) {
+                    sparse.push(change.key);
+                }
+            }
+        }
+        drop(held);
+        drop(moment);
+        for key in sparse {
+            // What cannot be joined now may be another time.
+            let Ok(held) = self.tree.lock_leaf(key) else {
+                break;
+            };
+            if is_sparse(self.node_of(held.frame)) {
+                self.tree.join(held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
+    pub(super) fn clear(&self) -> Result<()> {
+        self.log.healthy()?;
+        {
+            // No cut comes between the journal's frame and the pages.
+            let _checkpoint = self.checkpoint.lock();
+            let _alone = self.gate.alone();
+            self.clear_alone()?;
+        }
+        self.end()
+    }
+
+    /// As `clear`, alone.
+    pub(super) fn clear_alone(&self) -> Result<()> {
+        let pages = &self.tree.nodes;
+        // Its chunks are read first: what cannot be read must not end it half way.
+        for page in (0..pages.space.room().pages()).step_by(super::layout::CHUNK) {
+            pages.load_chunk(page)?;
+        }
+        let root = self.tree.lock_root()?;
+        let entry = Entry {
+            kind: CLEAR,
+            flags: 0,
+            key: &[],
+            value: &[],
+        };
+        let moment = pages.append(self.log.pin(), &entry, AllocationClass::Removal)?;
+        pages.change(&root, &moment);
+        pages.retire_all(&root, moment.at);
+        self.node_of(root.frame).init(0, None, None);
+        self.counts.reset();
+        debug_assert_eq!(root.number, ROOT);
+        Ok(())
+    }
+
+    /// One record of the journal, again.
+    pub(super) fn replay(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
+        match kind {
+            PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
+            REMOVE => {
+                let held = self.tree.lock_leaf(key)?;
+                self.erase(held, key).map(|_| ())
+            }
+            CLEAR => self.clear_alone(),
+            _ => Ok(()),
+        }
+    }
+}

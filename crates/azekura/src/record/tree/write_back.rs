@@ -1,0 +1,373 @@
+//! Writing pages: to new places, in batches, by one thread at a time.
+//!
+//! | step | others see |
+//! |---|---|
+//! | 1 copy each page between two looks at its version | nothing |
+//! | 2 take units; sum the images for their places | nothing |
+//! | 3 write, neighbours together | nothing |
+//! | 4 for each page, its latch held: if it is as it was, the image is its place from now on, and it is clean | the place |
+//!
+//! While a checkpoint is being made, a page that was dirty at its cut is first written as it was then: as it is, if nothing changed
+//! it since, else by the version that was kept. Then the page's place is that image, and the page is dirty since the change after
+//! the cut. So the pages of a checkpoint are written by whoever comes first.
+//!
+//! A latch is only tried: what cannot be finished is given back, and written another time. It does not know when to write.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cache::Pages;
+use super::cut::Version;
+use super::layout::{Place, UNIT, Words, encode_page};
+use super::table::At;
+use crate::error::Result;
+use crate::explore;
+use crate::log::AllocationClass;
+use crate::node::tree::{FRAME_WORDS, Frame};
+use crate::room;
+
+/// Pages that are written together.
+pub(super) const BATCH: usize = 256;
+/// Neighbours of so many bytes are written by one request.
+const JOINED: usize = 64;
+
+/// What the thread that writes has.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    images: Vec<u8>,
+    /// Where the search for dirty pages goes on.
+    hand: u32,
+}
+
+/// A page that is being written.
+struct Copied<'p> {
+    number: u32,
+    frame: &'p Frame,
+    page: u32,
+    /// The version of its latch; of a kept version none.
+    latch: u64,
+    stamp: u64,
+    first_dirty: u64,
+    /// Whether it is what a cut sees.
+    is_of_cut: bool,
+    words: Image,
+}
+
+enum Image {
+    Copy(Box<Words>),
+    Kept(Version),
+}
+
+impl Image {
+    fn words(&self) -> &Words {
+        match self {
+            Self::Copy(words) => words,
+            Self::Kept(version) => &version.words,
+        }
+    }
+}
+
+impl Pages {
+    /// Writes some dirty pages that the hand finds, cool ones first unless `any`; how many are clean now. Where another thread
+    /// is writing, it waits for that.
+    pub(super) fn write_back_some(&self, any: bool) -> Result<usize> {
+        let mut keeper = self.keeper.lock();
+        let made = self.made();
+        let mut found = Vec::with_capacity(BATCH);
+        let mut hand = keeper.hand;
+        for _ in 0..made {
+            hand = (hand + 1) % made.max(1);
+            if self.about(hand).first_dirty.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let Some(page) = Self::page_in(self.at(hand)) else {
+                continue;
+            };
+            if any || matches!(self.table.at(page), At::Cool(_)) {
+                found.push(hand);
+            } else {
+                self.table.exchange(page, At::Hot(hand), At::Cool(hand));
+            }
+            if found.len() == BATCH {
+                break;
+            }
+        }
+        keeper.hand = hand;
+        self.save(&mut keeper, &found, AllocationClass::Cleaning)
+    }
+
+    /// Writes the pages in these frames, at most [`BATCH`]; how many are clean now, or as the cut needs them.
+    pub(super) fn save(
+        &self,
+        keeper: &mut Keeper,
+        frames: &[u32],
+        class: AllocationClass,
+    ) -> Result<usize> {
+        debug_assert!(frames.len() <= BATCH);
+        let cut = self.space.room().cut();
+        let mut copied: Vec<Copied<'_>> = Vec::with_capacity(frames.len());
+        for number in frames {
+            copied.extend(self.copy(*number, cut));
+        }
+        if copied.is_empty() {
+            return Ok(0);
+        }
+        let units = self.take_units(&copied, class)?;
+        let places = self.write(keeper, &copied, &units);
+        let places = match places {
+            Ok(places) => places,
+            Err(error) => {
+                // What the storage has is unknown.
+                self.log.poison();
+                return Err(error);
+            }
+        };
+        let mut done = 0;
+        for (copied, place) in copied.into_iter().zip(places) {
+            done += usize::from(self.finish(copied, place, cut));
+        }
+        Ok(done)
+    }
+
+    fn take_units(&self, copied: &[Copied<'_>], class: AllocationClass) -> Result<Vec<u64>> {
+        let of_cut = copied.iter().filter(|copied| copied.is_of_cut).count();
+        let mut room = self.space.room();
+        let mut old = room.take_units(of_cut, AllocationClass::Checkpoint, false)?;
+        let young = match room.take_units(copied.len() - of_cut, class, true) {
+            Ok(young) => young,
+            Err(error) => {
+                for unit in old {
+                    room.give_units(unit, 1);
+                }
+                return Err(error);
+            }
+        };
+        // In the order of the pages, each of its kind.
+        let mut young = young.into_iter();
+        let mut kept = old.drain(..);
+        let next = |copied: &Copied<'_>| {
+            if copied.is_of_cut {
+                kept.next()
+            } else {
+                young.next()
+            }
+        };
+        Ok(copied.iter().filter_map(next).collect())
+    }
+
+    /// A page as it is to be written; `None`: it is clean, of no use, or being changed.
+    fn copy(&self, number: u32, cut: Option<u64>) -> Option<Copied<'_>> {
+        let frame = self.at(number);
+        let about = self.about(number);
+        let latch = frame.latch.try_begin()?;
+        let page = Self::page_in(frame)?;
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        let stamp = frame.words[0].load(Ordering::Relaxed);
+        if first_dirty == 0 || stamp == u64::MAX {
+            return None;
+        }
+        let cut = cut.filter(|cut| first_dirty < *cut);
+        let kept = cut.filter(|cut| stamp >= *cut);
+        let words = if let Some(cut) = kept {
+            let version = self.cuts.take_version(page, cut)?;
+            Image::Kept(version)
+        } else {
+            let copy = Box::new([const { AtomicU64::new(0) }; FRAME_WORDS]);
+            for (to, from) in copy.iter().zip(&frame.words) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            Image::Copy(copy)
+        };
+        if !frame.latch.is_still(latch) {
+            if let Image::Kept(version) = words {
+                self.cuts.put_back(page, version);
+            }
+            return None;
+        }
+        Some(Copied {
+            number,
+            frame,
+            page,
+            latch,
+            stamp,
+            first_dirty,
+            is_of_cut: cut.is_some(),
+            words,
+        })
+    }
+
+    /// Writes images to these units; their places.
+    fn write(
+        &self,
+        keeper: &mut Keeper,
+        copied: &[Copied<'_>],
+        units: &[u64],
+    ) -> Result<Vec<Place>> {
+        let size = UNIT as usize;
+        if keeper.images.is_empty() {
+            room::exactly(&mut keeper.images, BATCH * size)?;
+            keeper.images.resize(BATCH * size, 0);
+        }
+        let buffer = &mut keeper.images;
+        let identity = (self.log.geometry().salt, self.epoch);
+        let images = buffer.chunks_exact_mut(size);
+        let places: Vec<Place> = copied
+            .iter()
+            .zip(units)
+            .zip(images)
+            .map(|((copied, unit), image)| {
+                encode_page(copied.words.words(), identity, *unit, image)
+            })
+            .collect();
+        let mut at = 0;
+        while at < units.len() {
+            let run = units[at..]
+                .windows(2)
+                .take_while(|pair| pair[1] == pair[0] + 1);
+            let len = (run.count() + 1).min(JOINED);
+            let bytes = &buffer[at * size..(at + len) * size];
+            self.log.storage().write_at(units[at] * UNIT, bytes)?;
+            at += len;
+        }
+        self.writes.fetch_add(units.len() as u64, Ordering::Relaxed);
+        Ok(places)
+    }
+
+    /// The image is written; whether the page's place is it now.
+    fn finish(&self, copied: Copied<'_>, place: Place, cut: Option<u64>) -> bool {
+        let Copied {
+            number,
+            frame,
+            page,
+            latch,
+            stamp,
+            first_dirty,
+            is_of_cut,
+            words,
+        } = copied;
+        explore::yield_point();
+        let about = self.about(number);
+        let lock = frame.latch.try_lock();
+        let is_same = lock.is_some()
+            && Self::page_in(frame) == Some(page)
+            && about.first_dirty.load(Ordering::Relaxed) == first_dirty;
+        // The first change that is not in the image.
+        let after = match &words {
+            _ if !is_same => None,
+            Image::Kept(version) => Some(version.until),
+            Image::Copy(_) if frame.latch.is_still(latch) => Some(0),
+            Image::Copy(_) => cut
+                .filter(|_| is_of_cut)
+                .and_then(|cut| self.until_of(page, cut, stamp)),
+        };
+        let Some(after) = after else {
+            drop(lock);
+            self.space.room().give_units(place.unit(), 1);
+            if let Image::Kept(version) = words {
+                self.cuts.put_back(page, version);
+            }
+            return false;
+        };
+        let mut room = self.space.room();
+        let before = Place(about.place.load(Ordering::Relaxed));
+        if !is_of_cut {
+            room.note_place_at_cut(page, before);
+        }
+        room.supersede_image(before, first_dirty);
+        about.place.store(place.0, Ordering::Relaxed);
+        drop(room);
+        about.first_dirty.store(after, Ordering::Relaxed);
+        if after == 0 {
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.table.mark_dirty(page);
+        true
+    }
+
+    /// The change that a version was kept from which is the same as a copy; it is of no use any more.
+    fn until_of(&self, page: u32, cut: u64, stamp: u64) -> Option<u64> {
+        let version = self.cuts.take_version(page, cut)?;
+        if version.stamp == stamp {
+            return Some(version.until);
+        }
+        self.cuts.put_back(page, version);
+        None
+    }
+
+    /// Writes what a cut sees of pages that were taken out of use since, of which versions were kept; how many.
+    pub(super) fn save_versions(&self, cut: u64) -> Result<usize> {
+        // No version is in the hands of a thread that writes pages.
+        let mut keeper = self.keeper.lock();
+        let pages = self.cuts.pages_with_versions(cut);
+        let mut saved = 0;
+        for page in pages {
+            // One that is still in use is written as the page is.
+            if self.is_dirty_at(page, cut) {
+                continue;
+            }
+            let Some(version) = self.cuts.take_version(page, cut) else {
+                continue;
+            };
+            let taken = self
+                .space
+                .room()
+                .take_units(1, AllocationClass::Checkpoint, false);
+            let units = match taken {
+                Ok(units) => units,
+                Err(error) => {
+                    self.cuts.put_back(page, version);
+                    return Err(error);
+                }
+            };
+            let copied = [Copied {
+                number: 0,
+                frame: self.at(0),
+                page,
+                latch: 0,
+                stamp: 0,
+                first_dirty: 0,
+                is_of_cut: true,
+                words: Image::Kept(version),
+            }];
+            let written = self.write(&mut keeper, &copied, &units);
+            match written {
+                Ok(places) => {
+                    for place in places {
+                        self.space.room().note_image_at_cut(page, place);
+                    }
+                }
+                Err(error) => {
+                    self.log.poison();
+                    return Err(error);
+                }
+            }
+            self.table.mark_dirty(page);
+            saved += 1;
+        }
+        Ok(saved)
+    }
+
+    /// Whether a page is in memory, and dirty since before the cut.
+    fn is_dirty_at(&self, page: u32, cut: u64) -> bool {
+        match self.table.at(page) {
+            At::Hot(number) | At::Cool(number) => {
+                let first_dirty = self.about(number).first_dirty.load(Ordering::Relaxed);
+                0 < first_dirty && first_dirty < cut
+            }
+            At::Cold(_) | At::Empty => false,
+        }
+    }
+
+    /// The frames that hold pages which were dirty at a cut and are still to be written, by where they were.
+    pub(super) fn dirty_at(&self, cut: u64) -> Vec<u32> {
+        let mut found: Vec<(u64, u32)> = (0..self.made())
+            .filter_map(|number| {
+                let about = self.about(number);
+                let first_dirty = about.first_dirty.load(Ordering::Acquire);
+                let is_dirty = 0 < first_dirty && first_dirty < cut;
+                is_dirty.then(|| (about.place.load(Ordering::Relaxed), number))
+            })
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, number)| number).collect()
+    }
+}
