@@ -610,7 +610,8 @@ impl NodeStore for Pages {
 
     fn take(&self, (): ()) -> Result<Held<'_>> {
         let number = self.free_frame()?;
-        let page = match self.space.room().take_page() {
+        let page = self.space.room().take_page();
+        let page = match page {
             Ok(page) => page,
             Err(error) => {
                 self.give_frame(number);

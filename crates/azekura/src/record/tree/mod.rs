@@ -73,7 +73,7 @@ pub const KEY_LEN_MAX: u64 = node::KEY_LEN_MAX as u64;
 /// Longest value.
 pub const VALUE_LEN_MAX: u64 = (2 << 30) - 4096;
 /// Least bytes of a cache.
-pub const CACHE_MIN: u64 = 1 << 20;
+pub const CACHE_MIN: u64 = 256 << 10;
 
 const LIMITS: Limits = Limits {
     key: KEY_LEN_MAX,
@@ -98,7 +98,7 @@ pub struct CreateOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Bytes of pages that are kept in memory, 1 MiB at least; memory is taken as it is needed. 256 MiB.
+    /// Bytes of pages that are kept in memory, 256 KiB at least; memory is taken as it is needed. 256 MiB.
     pub cache: u64,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,

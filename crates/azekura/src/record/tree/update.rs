@@ -449,7 +449,8 @@ impl Core {
     pub(super) fn clear_alone(&self) -> Result<()> {
         let pages = &self.tree.nodes;
         // Its chunks are read first: what cannot be read must not end it half way.
-        for page in (0..pages.space.room().pages()).step_by(super::layout::CHUNK) {
+        let given_out = pages.space.room().pages();
+        for page in (0..given_out).step_by(super::layout::CHUNK) {
             pages.load_chunk(page)?;
         }
         let root = self.tree.lock_root()?;

@@ -1,0 +1,80 @@
+//! The tree file keeps its promises: a model, threads, cuts of the power, kills, damage, full stores.
+//!
+//! Each suite draws its configuration and its population from a seed, and prints both if it fails. Lines beginning `tried:` state
+//! how much was tried.
+
+mod model;
+mod power;
+mod threads;
+
+use azekura::Durability;
+use azekura::order::Order;
+use azekura::record::tree::{CreateOptions, OpenOptions};
+use azekura::testkit::Random;
+
+/// Options of a small tree: little cache, so that pages give way; small segments; a worker or none.
+fn options(random: &mut Random, background: bool) -> CreateOptions {
+    let order = if random.one_in(4) {
+        *random.choose(&Order::ALL)
+    } else {
+        Order::Lexical
+    };
+    CreateOptions::new()
+        .order(order)
+        .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]))
+        .opening(opening(random, background))
+}
+
+/// What holds for one opening.
+fn opening(random: &mut Random, background: bool) -> OpenOptions {
+    let cache = *random.choose(&[256 << 10, 256 << 10, 512 << 10, 4 << 20]);
+    OpenOptions::new().cache(cache).background(background)
+}
+
+/// Options on a simulated disk, where a seed decides every step.
+fn simulated(random: &mut Random) -> CreateOptions {
+    let options = options(random, false);
+    let durability = if random.one_in(6) {
+        Durability::Power
+    } else {
+        Durability::Process
+    };
+    let opening = options.opening.clone();
+    let opening = opening
+        .capacity(azekura::io::sim::SimDisk::FILE_SIZE_MAX)
+        .durability(durability);
+    options.opening(opening).segment_size(64 << 10)
+}
+
+/// A key of this number, of a length that depends on it.
+fn key(number: u64, order: Order) -> Vec<u8> {
+    let name = order.name();
+    let first = if name.ends_with("big-endian") {
+        number.to_be_bytes().to_vec()
+    } else if order == Order::Lexical && number.is_multiple_of(31) {
+        format!("{number:07}{}", "k".repeat((number % 480) as usize)).into_bytes()
+    } else {
+        format!("{number:07}").into_bytes()
+    };
+    match order {
+        Order::Pair(_) => azekura::order::pair(&first, b"1"),
+        _ => first,
+    }
+}
+
+/// A value: mostly short, at times outside of its leaf.
+fn value(random: &mut Random, usual: u64) -> Vec<u8> {
+    let len = match random.below(40) {
+        0 => random.below(20_000),
+        1 => 500 + random.below(30),
+        _ => random.below(usual),
+    };
+    let byte = random.below(256) as u8;
+    let mut value = vec![byte; len as usize];
+    for (at, stamp) in random.bytes(8).into_iter().enumerate() {
+        if let Some(byte) = value.get_mut(at) {
+            *byte = stamp;
+        }
+    }
+    value
+}

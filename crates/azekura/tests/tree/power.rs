@@ -1,0 +1,318 @@
+//! What a cut of the power, or the death of the process, leaves of a tree file: a prefix of its history.
+//!
+//! A store is filled, closed or not, and then changed, on the simulated disk, under a configuration that is drawn; its cache holds a
+//! part of it, so pages are written and read all the time. At each event the power is cut in many legal ways, the process dies,
+//! and recoveries are cut again. The store that then opens must hold the state after some number of operations: at least those
+//! synced (or, after a death, acknowledged), at most those begun. It must be sound, take further operations, and hold them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use azekura::engine::{Engine, Persistent, Reader};
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory};
+use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
+use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
+use azekura::{Durability, Edit, Kind, Result};
+
+use super::{key, simulated, value};
+
+const NAME: &str = "power.azt";
+
+#[derive(Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Many(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
+    Clear,
+    Sync,
+    Checkpoint,
+    Maintain,
+    Reopen,
+}
+
+struct Case {
+    options: CreateOptions,
+    next: OpenOptions,
+    keys: u64,
+    first: BTreeMap<Vec<u8>, Vec<u8>>,
+    steps: Vec<Step>,
+    /// A digest of the state after each number of operations.
+    states: RefCell<Vec<u64>>,
+}
+
+/// A digest of records, whatever their order.
+fn digest<'r>(records: impl Iterator<Item = (&'r [u8], &'r [u8])>) -> u64 {
+    records.fold(0, |sum, record| sum.wrapping_add(of_record(record)))
+}
+
+fn of_record((key, value): (&[u8], &[u8])) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let len = (key.len() as u64).to_le_bytes();
+    for byte in len.iter().chain(key).chain(value) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^ hash >> 29
+}
+
+impl Case {
+    fn draw(seed: u64, count: usize) -> Self {
+        let mut random = Random::new(!seed);
+        let options = simulated(&mut random);
+        let order = options.order;
+        let keys = *random.choose(&[8, 200, 2000, 4000]);
+        let usual = *random.choose(&[20, 200, 400]);
+        let upkeep = *random.choose(&[3, 6, 20]);
+        let mut first = BTreeMap::new();
+        for number in 0..keys {
+            if !random.one_in(3) {
+                first.insert(key(number, order), value(&mut random, usual));
+            }
+        }
+        let steps = (0..count).map(|_| {
+            let chosen = key(random.below(keys), order);
+            match random.below(upkeep + 20) {
+                0 => Step::Sync,
+                1 => Step::Checkpoint,
+                2 => Step::Maintain,
+                3 if random.one_in(8) => Step::Clear,
+                3 => Step::Reopen,
+                4..10 => Step::Remove(chosen),
+                10..13 => {
+                    let count = 2 + random.index(5);
+                    let edit = |random: &mut Random| {
+                        let edit = (!random.one_in(3)).then(|| value(random, usual));
+                        (key(random.below(keys), order), edit)
+                    };
+                    Step::Many((0..count).map(|_| edit(&mut random)).collect())
+                }
+                _ => Step::Put(chosen, value(&mut random, usual)),
+            }
+        });
+        let steps = steps.collect();
+        Self {
+            next: options
+                .opening
+                .clone()
+                .cache(*random.choose(&[256 << 10, 1 << 20])),
+            options,
+            keys,
+            first,
+            steps,
+            states: RefCell::default(),
+        }
+    }
+}
+
+fn open(disk: &SimDisk, options: &OpenOptions) -> Result<TreeDb> {
+    let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+    TreeDb::open_on(storage, options)
+}
+
+fn many(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+    let keys: Vec<&[u8]> = edits.keys().map(Vec::as_slice).collect();
+    db.update_many(&keys, &mut |_| {
+        let edit = |edit: &Option<Vec<u8>>| match edit {
+            Some(value) => Edit::Put(value.clone().into()),
+            None => Edit::Remove,
+        };
+        edits.values().map(edit).collect()
+    })
+}
+
+impl Case {
+    fn work(&self, disk: &SimDisk, ledger: &Ledger) {
+        let folder = disk.directory();
+        let mut db = TreeDb::create_in(&folder, Path::new(NAME), &self.options).unwrap();
+        for (key, value) in &self.first {
+            db.put(key, value).unwrap();
+        }
+        let mut now = self.first.clone();
+        let of = |now: &BTreeMap<Vec<u8>, Vec<u8>>| {
+            digest(now.iter().map(|(key, value)| (&key[..], &value[..])))
+        };
+        self.states.borrow_mut().push(of(&now));
+        if self.steps.len() % 2 == 0 {
+            db.close().unwrap();
+            db = open(disk, &self.next).unwrap();
+        } else {
+            db.sync(Durability::Power).unwrap();
+        }
+        ledger.cut_from_here();
+        let durable = self.options.opening.durability == Durability::Power;
+        for step in &self.steps {
+            let change = match step {
+                Step::Sync => {
+                    db.sync(Durability::Power).unwrap();
+                    ledger.synced();
+                    continue;
+                }
+                Step::Checkpoint => {
+                    db.checkpoint().unwrap();
+                    continue;
+                }
+                Step::Maintain => {
+                    db.maintain().unwrap();
+                    continue;
+                }
+                Step::Reopen => {
+                    db.close().unwrap();
+                    ledger.synced();
+                    db = open(disk, &self.next).unwrap();
+                    continue;
+                }
+                change => change,
+            };
+            let mut after = now.clone();
+            match change {
+                Step::Put(key, value) => drop(after.insert(key.clone(), value.clone())),
+                Step::Remove(key) => drop(after.remove(key)),
+                Step::Many(edits) => {
+                    for (key, edit) in edits {
+                        match edit {
+                            Some(value) => drop(after.insert(key.clone(), value.clone())),
+                            None => drop(after.remove(key)),
+                        }
+                    }
+                }
+                _ => after.clear(),
+            }
+            self.states.borrow_mut().push(of(&after));
+            let done = ledger.operation(|| match change {
+                Step::Put(key, value) => db.put(key, value),
+                Step::Remove(key) => db.remove(key).map(drop),
+                Step::Many(edits) => many(&db, edits),
+                _ => db.clear(),
+            });
+            done.unwrap();
+            if durable {
+                ledger.synced();
+            }
+            now = after;
+        }
+        drop(db);
+    }
+
+    fn verify(&self, crash: &Crash<'_>) -> std::result::Result<u64, String> {
+        let db = open(crash.disk, &self.next).map_err(|error| format!("no open: {error}"))?;
+        crash.recovered();
+        let mut found = 0_u64;
+        let mut count = 0;
+        db.scan(None, &mut |key, value| {
+            found = found.wrapping_add(of_record((key, value)));
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .map_err(|error| format!("no scan: {error}"))?;
+        if db.count() != count {
+            return Err(format!("{} are counted, {count} are there", db.count()));
+        }
+        let states = self.states.borrow();
+        let (least, most) = (crash.kept(), crash.done.began);
+        if !states[least..=most.min(states.len() - 1)].contains(&found) {
+            let known = states.iter().position(|state| *state == found);
+            return Err(format!(
+                "found state {known:?}, wanted one from {least} to {most}"
+            ));
+        }
+        // It goes on.
+        let random = &mut Random::new(found);
+        let changed = key(random.below(self.keys), self.options.order);
+        db.put(&changed, b"after").map_err(|e| e.to_string())?;
+        if random.one_in(3) {
+            let report = db.check(&mut |_, _| {}).map_err(|e| e.to_string())?;
+            if !report.is_sound() {
+                return Err(format!("not sound: {:?}", report.damage));
+            }
+        }
+        if random.one_in(4) {
+            drop(db);
+            let db = open(crash.disk, &self.next).map_err(|error| error.to_string())?;
+            let value = db.get(&changed).map_err(|error| error.to_string())?;
+            if value.as_deref() != Some(b"after") {
+                return Err("what was put afterwards is gone".into());
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[test]
+fn every_cut_leaves_a_prefix() {
+    let mut counts = Counts::default();
+    for round in 0..share(40) {
+        let seed = round + round_seed();
+        let case_of = Case::draw(seed, 12 + (seed % 40) as usize);
+        let _shown = case(seed, &(&case_of.options, case_of.keys, &case_of.next));
+        let config = Config {
+            recovery_one_in: 24,
+            recovery_cuts_max: 4,
+            ..Config::new(seed).quick(24)
+        };
+        let tried = explore(
+            &config,
+            |disk, ledger| case_of.work(disk, ledger),
+            |crash| case_of.verify(crash),
+        );
+        counts = counts.plus(tried);
+    }
+    println!("tried: {counts:?}");
+    let states = counts.crash_states + counts.recovery_cuts + counts.kills;
+    tried_at_least(states, 20_000, "states after a crash");
+}
+
+#[test]
+fn a_full_store_takes_removals_and_loses_nothing() {
+    let mut refused = 0;
+    for round in 0..share(10) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let mut options = simulated(&mut random);
+        options.opening = options
+            .opening
+            .capacity(*random.choose(&[2 << 20, 4 << 20]));
+        let _shown = case(seed, &options);
+        let disk = SimDisk::new(seed);
+        let folder = disk.directory();
+        let mut db = TreeDb::create_in(&folder, Path::new(NAME), &options).unwrap();
+        let mut model = BTreeMap::new();
+        for cycle in 0..3 {
+            let mut failures = 0;
+            while failures < 5 {
+                let key = key(random.below(100_000), options.order);
+                let value = value(&mut random, 300);
+                match db.put(&key, &value) {
+                    Ok(()) => drop(model.insert(key, value)),
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Full, "{error}");
+                        failures += 1;
+                        refused += 1;
+                    }
+                }
+            }
+            assert_eq!(db.count(), model.len() as u64);
+            for (key, value) in &model {
+                assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+            }
+            if cycle == 1 {
+                drop(db);
+                db = open(&disk, &options.opening).unwrap();
+            }
+            let gone: Vec<Vec<u8>> = model.keys().step_by(2).cloned().collect();
+            for key in gone {
+                assert!(db.remove(&key).unwrap());
+                model.remove(&key);
+            }
+            let report = db.check(&mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.damage);
+        }
+        db.close().unwrap();
+        let db = open(&disk, &options.opening).unwrap();
+        assert_eq!(db.count(), model.len() as u64);
+    }
+    tried_at_least(refused, 100, "puts that a full store refused");
+}
