@@ -22,6 +22,8 @@ use crate::worker::{Next, Worker};
 /// Bounds of the journal between two checkpoints.
 const INTERVAL_MIN: u64 = 64 << 20;
 const INTERVAL_MAX: u64 = 256 << 20;
+/// Bytes that the notes of an update's divisions take, at most.
+const NOTES: u64 = 1024;
 /// And at least so many segments, and at most such a part of the capacity.
 const INTERVAL_SEGMENTS: u64 = 4;
 const PART_OF_CAPACITY: u64 = 8;
@@ -127,14 +129,43 @@ impl Core {
 
     /// Makes room in a full store for an update: what only the last checkpoint needs is free when the next is durable.
     fn relieve(&self, class: AllocationClass, len: usize) -> Result<()> {
-        if self.log.admit(class, len.max(8)).is_ok() {
+        if self.has_room(class, len) {
             return Ok(());
         }
+        self.win_room()?;
+        self.log.admit(class, len.max(8))
+    }
+
+    /// Whether so many bytes may be appended, and the notes of divisions with them.
+    fn has_room(&self, class: AllocationClass, len: usize) -> bool {
+        match class {
+            AllocationClass::Growth | AllocationClass::Exchange => {
+                self.log.admit(class, len.max(8)).is_ok()
+            }
+            _ => {
+                let is_open = self.log.room_in_open() >= (len as u64 + NOTES);
+                is_open || self.log.segments().space().is_left(1, class)
+            }
+        }
+    }
+
+    fn win_room(&self) -> Result<()> {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
         self.tree.nodes.space.room().reap();
         self.keep_for_checkpoint();
-        self.log.admit(class, len.max(8))
+        Ok(())
+    }
+
+    /// Does an update that finds no room in a full store once more, when room was won.
+    pub(super) fn with_room<T>(&self, mut update: impl FnMut() -> Result<T>) -> Result<T> {
+        match update() {
+            Err(error) if error.kind() == Kind::Full && !epoch::is_within_update() => {
+                self.win_room()?;
+                update()
+            }
+            other => other,
+        }
     }
 
     /// One bounded step; whether there may be more to do.

@@ -25,6 +25,8 @@ use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{AllocationClass, End, Reserve, Use, parts};
 
+/// Bytes of the journal in which a page may come in.
+const RECORDS_PER_PAGE: u64 = 1024;
 /// Segments that a checkpoint may need beside pages and parts.
 const SPARE: u64 = 3;
 
@@ -205,11 +207,17 @@ impl Core {
     pub(super) fn keep_for_checkpoint(&self) {
         let pages = &self.tree.nodes;
         let size = self.log.geometry().segment_size();
-        let room = pages.space.room().sizes();
-        let dirty = room.pages.min(u64::from(pages.limit())) + 16;
         let chunks = pages.table.chunks() as u64;
-        let bitmaps = room.units / 4;
-        let bytes = (dirty + chunks) * UNIT + bitmaps + chunks * 16;
+        let mut room = pages.space.room();
+        let sizes = room.sizes();
+        // Until it is computed again, as many as a segment of the journal may add.
+        let dirty = sizes.pages.min(u64::from(pages.limit())) + size / RECORDS_PER_PAGE;
+        room.keep(dirty);
+        drop(room);
+        // Units that are free between others are as good as those of free segments.
+        let missing = dirty.saturating_sub(sizes.units - sizes.used);
+        let bitmaps = sizes.units / 4;
+        let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
         let total = self.log.segments().total();
         self.log.segments().keep(Reserve {
             checkpoint: (bytes.div_ceil(size) + SPARE) as u32,

@@ -150,6 +150,8 @@ struct State {
     waiting: u64,
     /// Units in use.
     used: u64,
+    /// Units that are kept for a checkpoint.
+    kept: u64,
 }
 
 impl Space {
@@ -309,7 +311,7 @@ impl Room<'_> {
     pub(super) fn take_run(&mut self, count: u32, class: AllocationClass) -> Result<u64> {
         let per_segment = (self.geometry().segment_size() / UNIT) as u32;
         let (mut found, mut emptiest) = (None, Vec::new());
-        if count <= per_segment {
+        if count <= per_segment && self.may_fill(count, class) {
             self.reap();
             let groups = self.state.groups.iter();
             emptiest.extend(
@@ -335,6 +337,23 @@ impl Room<'_> {
         let unit = self.unit_of(index) + u64::from(at);
         self.state.pending.insert(unit, (count, u64::MAX));
         Ok(unit)
+    }
+
+    /// Whether a run may take units between others: in a full store they are a checkpoint's.
+    fn may_fill(&self, count: u32, class: AllocationClass) -> bool {
+        let units = self
+            .state
+            .groups
+            .values()
+            .map(|group| u64::from(group.free));
+        class != AllocationClass::Growth
+            || !self.log.segments().is_full()
+            || units.sum::<u64>() >= self.state.kept + u64::from(count)
+    }
+
+    /// Units that a checkpoint may need.
+    pub(super) fn keep(&mut self, units: u64) {
+        self.state.kept = units;
     }
 
     /// The frame of a run's record was appended at this position.

@@ -99,10 +99,10 @@ impl Core {
         LIMITS.check(key, value)?;
         let class = AllocationClass::Growth;
         let entry = put_entry(key, value);
-        {
+        self.with_room(|| {
             let _inside = self.begin(class, entry.frame_len())?;
-            self.put_inside(key, value, class)?;
-        }
+            self.put_inside(key, value, class)
+        })?;
         self.end()
     }
 
@@ -164,11 +164,11 @@ impl Core {
 
     pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
         let class = AllocationClass::Removal;
-        let is_removed = {
+        let is_removed = self.with_room(|| {
             let _inside = self.begin(class, 0)?;
             let held = self.tree.lock_leaf(key)?;
-            self.erase(held, key)?
-        };
+            self.erase(held, key)
+        })?;
         self.end()?;
         Ok(is_removed)
     }
