@@ -67,6 +67,7 @@ impl OpenPlan {
             create,
             records: self.count,
             durability: Durability::Process,
+            cache: None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_wire::durability;
+use azekura_wire::{durability, parse_size};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -107,6 +107,10 @@ pub struct Plan {
     #[arg(long, value_parser = durability::parser(), default_value = "process", value_name = "LEVEL")]
     #[serde(serialize_with = "durability_word")]
     pub durability: Durability,
+    /// Bytes of the page cache, of engines that have one [default: the engine's]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<u64>,
     /// One JSON object per phase instead of a table
     #[arg(long)]
     pub json: bool,
@@ -152,7 +156,7 @@ mod tests {
     #[test]
     fn a_plan_comes_back_from_its_flags() {
         let words = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
-                    --value-size 9 --batch 3 --misses 50 --seed 4 --latency --durability power --json";
+                    --value-size 9 --batch 3 --misses 50 --seed 4 --latency --durability power --cache 8192 --json";
         let flags = read_flags::<Plan>(words).unwrap().flags();
         let expected: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         assert_eq!(flags, expected);

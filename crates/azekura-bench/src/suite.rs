@@ -152,7 +152,7 @@ mod tests {
                         );
                         assert_eq!(
                             found.cost.file_bytes.is_some(),
-                            matches!(engine, Engine::Hash | Engine::Skip),
+                            matches!(engine, Engine::Hash | Engine::Tree | Engine::Skip),
                             "{what}"
                         );
                         assert!(found.cost.private_bytes.is_some(), "{what}");

@@ -25,6 +25,8 @@ pub struct Setup {
     pub records: u64,
     /// What an acknowledged write has to survive.
     pub durability: Durability,
+    /// Bytes of a page cache, if it is not the engine's to choose.
+    pub cache: Option<u64>,
 }
 
 impl Setup {

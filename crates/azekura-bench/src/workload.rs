@@ -57,6 +57,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
                 create: index == 0 && op == Op::Set,
                 records: plan.operations(),
                 durability: plan.durability,
+                cache: plan.cache,
             })?,
         };
         let mut phase = run(&target, plan, op, &source, &values)?;

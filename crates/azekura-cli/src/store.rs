@@ -105,6 +105,20 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// The segment size of a new tree file, or 0. `Invalid` for what a tree has not.
+    pub(crate) fn of_tree(self) -> Result<u64> {
+        if self
+            .compression
+            .is_some_and(|method| method != Compression::None)
+        {
+            let error = Error::new(Kind::Invalid, "a tree file does not compress values");
+            return Err(error.remedy("leave --compression out, or choose --engine hash"));
+        }
+        Ok(self.segment_size.unwrap_or(0))
+    }
+}
+
 /// The shape of an open file.
 pub(crate) fn shape_of(db: &HashDb) -> Shape {
     let properties = db.inspect();

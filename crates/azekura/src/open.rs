@@ -1,17 +1,19 @@
 //! Choosing an engine from the superblock: for programs that take whatever file they are given.
 //!
-//! A file that is changed is a hash file; a sorted file is read. What is neither is the hash engine's to refuse. Who knows the
-//! engine opens it directly, with options.
+//! A file that is changed is a hash file or a tree file; a sorted file is read. What is none of them is the hash engine's to refuse.
+//! Who knows the engine opens it directly, with options. A tree file belongs to one process at a time, also for reading.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::{Engine, Reader};
 use crate::error::{Error, Kind, Result};
-use crate::io::Access;
 use crate::io::file::File;
+use crate::io::{Access, Storage};
+use crate::kernel::Slots;
 use crate::record::hash::{HashDb, HashReader, OpenOptions};
 use crate::record::skip::{SkipReader, is_sorted_file};
+use crate::record::tree::{self, TreeDb};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
@@ -23,9 +25,28 @@ pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
 
 /// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
 pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
+    if is_tree(path) {
+        let options = tree::OpenOptions::new().capacity(capacity);
+        return Ok(Box::new(TreeDb::open(path, &options)?));
+    }
     let options = OpenOptions::new().capacity(capacity);
     let opened = HashDb::open(path, &options);
     Ok(Box::new(opened.map_err(|error| unchangeable(error, path))?))
+}
+
+/// Whether the superblock states a tree. What cannot be read is another engine's to refuse.
+fn is_tree(path: &Path) -> bool {
+    File::open(path, Access::Read).is_ok_and(|file| is_tree_file(&file))
+}
+
+fn is_tree_file(storage: &dyn Storage) -> bool {
+    let slots = Slots::read(storage);
+    slots.is_ok_and(|slots| slots.engine() == Some(tree::layout::ENGINE))
+}
+
+/// Opens a tree file for who only reads: what a crash left is recovered.
+fn read_tree(path: &Path) -> Result<TreeDb> {
+    TreeDb::open(path, &tree::OpenOptions::new().background(false))
 }
 
 /// The error of a file that is opened for writing: where it is a sorted file, the remedy is about that.
@@ -55,6 +76,10 @@ fn open_reader(path: &Path, hash: fn(HashReader) -> HashReader) -> Result<Box<dy
     if is_sorted_file(&*storage) {
         return Ok(Box::new(SkipReader::open_on(storage)?));
     }
+    if is_tree_file(&*storage) {
+        drop(storage);
+        return Ok(Box::new(read_tree(path)?));
+    }
     Ok(Box::new(hash(HashReader::open_on(storage)?)))
 }
 
@@ -67,6 +92,11 @@ pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
     if is_sorted_file(&*storage) {
         let file = SkipReader::open_on(storage)?;
         return Ok((file.inspect(), Box::new(file)));
+    }
+    if is_tree_file(&*storage) {
+        drop(storage);
+        let store = read_tree(path)?;
+        return Ok((store.inspect(), Box::new(store)));
     }
     let store = HashReader::open_on(storage)?;
     Ok((store.inspect(), Box::new(store)))

@@ -9,6 +9,7 @@ pub mod hash;
 pub mod memory;
 pub mod none;
 pub mod skip;
+pub mod tree;
 
 use azekura::Durability;
 use azekura::error::Result;
@@ -24,12 +25,15 @@ use hash::Hash;
 use memory::{Baby, Cache, StdHash, StdTree, Tiny};
 use none::Nothing;
 use skip::Skip;
+use tree::Tree;
 
 /// The engines this crate can measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// azekura's hash file
     Hash,
+    /// azekura's tree file
+    Tree,
     /// azekura's sorted file, of which a phase that writes makes a new one
     Skip,
     /// The leanest hash in memory
@@ -49,7 +53,7 @@ pub enum Engine {
 /// Evaluates an expression with `$target` standing for the engine's target.
 macro_rules! with_target {
     ($engine:expr, $target:ident => $call:expr) => {
-        with_target!(@ $engine, $target, $call, Hash: Hash, Skip: Skip, Tiny: Tiny, Baby: Baby, Cache: Cache,
+        with_target!(@ $engine, $target, $call, Hash: Hash, Tree: Tree, Skip: Skip, Tiny: Tiny, Baby: Baby, Cache: Cache,
             StdHash: StdHash, StdTree: StdTree, None: Nothing)
     };
     (@ $engine:expr, $target:ident, $call:expr, $($word:ident: $type:ty),*) => {
@@ -105,7 +109,7 @@ mod tests {
     fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
         for &engine in Engine::value_variants() {
             let refused = engine.check(Durability::Power).err();
-            let in_file = matches!(engine, Engine::Hash | Engine::Skip);
+            let in_file = matches!(engine, Engine::Hash | Engine::Tree | Engine::Skip);
             let expected = (!in_file).then_some(Kind::Invalid);
             let found = refused.map(|error| error.kind());
             assert_eq!(found, expected, "{}", word(&engine));

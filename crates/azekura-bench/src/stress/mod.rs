@@ -195,6 +195,7 @@ macro_rules! in_memory {
                     create: true,
                     records: shape.population.keys(),
                     durability: azekura::Durability::Process,
+                    cache: None,
                 })
             }
         }

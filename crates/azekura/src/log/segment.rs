@@ -50,7 +50,7 @@ const FULL: u8 = 2;
 pub enum Use {
     /// Frames of the log.
     Log,
-    /// What a checkpoint of the engine keeps in segments beside the log (`parts`).
+    /// What a checkpoint of the engine keeps in segments next to the log (`parts`).
     Other,
     /// Anything else of the engine's, which it alone takes and gives back.
     Pages,

@@ -1,4 +1,7 @@
 //! A tree agrees with a sorted map, in any configuration, whatever is done by whatever method, also after reopens.
+//!
+//! The order of keys, the cache, the segments, the number of keys and the lengths of values are drawn; so is what is done: puts,
+//! removals, updates, updates of many neighbours, clears, checkpoints, copies.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

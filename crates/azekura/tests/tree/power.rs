@@ -219,7 +219,7 @@ impl Case {
                 "found state {known:?}, wanted one from {least} to {most}"
             ));
         }
-        // It goes on.
+        // It continues.
         let random = &mut Random::new(found);
         let changed = key(random.below(self.keys), self.options.order);
         db.put(&changed, b"after").map_err(|e| e.to_string())?;

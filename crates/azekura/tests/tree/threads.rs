@@ -1,9 +1,9 @@
 //! Threads that change, read and scan one tree, whose pages give way, divide and join, while checkpoints are made; and kills
 //! in the middle of that.
 //!
-//! Each writer has keys of its own and notes in a file beside what it begins and what was acknowledged; readers verify that a value
+//! Each writer has keys of its own and notes in a file of its own what it begins and what was acknowledged; readers verify that a value
 //! belongs to its key and does not go back. All of it runs in a child, which is killed at some moment; the file is opened, and
-//! of each key it must hold what was acknowledged, or what was begun since. Then the next child goes on with it.
+//! of each key it must hold what was acknowledged, or what was begun since. Then the next child continues with it.
 
 use std::fs::File;
 use std::ops::ControlFlow;

@@ -28,11 +28,11 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
-pub use walk::{From, LeafCopy, Looked, Place};
+pub use walk::{Begin, LeafCopy, Looked, Place};
 
 /// Bytes of a frame.
 pub const FRAME: u64 = 4096;
-/// Words of a frame beside its latch.
+/// Words of a frame after its latch.
 pub const FRAME_WORDS: usize = (FRAME as usize - size_of::<Latch>()) / 8;
 /// The number of the root.
 pub const ROOT: u32 = 0;
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 pub struct Frame {
     /// Guards it.
     pub latch: Latch,
-    /// What it holds: a node's words, and what the store keeps beside them.
+    /// What it holds: a node's words, and what the store keeps next to them.
     pub words: [AtomicU64; FRAME_WORDS],
 }
 
@@ -293,7 +293,7 @@ impl<S: NodeStore> Tree<S> {
     }
 
     /// As `lock`, for a thread that holds other nodes. Who waits for a frame that meanwhile holds another node would wait in no
-    /// order: whether the way still leads there is asked again and again.
+    /// order: whether the way still leads there is checked again and again.
     fn lock_besides(
         &self,
         to: To<'_>,

@@ -14,7 +14,7 @@ const TRIES: u32 = 16;
 
 /// Where to look for the next entry.
 #[derive(Debug)]
-pub enum From {
+pub enum Begin {
     /// The first of all.
     First,
     /// The first that is not less.
@@ -23,7 +23,7 @@ pub enum From {
     After(Vec<u8>),
 }
 
-impl From {
+impl Begin {
     fn to(&self) -> To<'_> {
         match self {
             Self::First => To::First,
@@ -144,7 +144,7 @@ impl<S: NodeStore> Tree<S> {
     }
 
     /// Copies up to `most` entries from a place on.
-    pub fn take_from(&self, from: &From, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+    pub fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
         self.look(from.to(), &mut |node| {
             copy.clear();
             let at = from.entry(node);

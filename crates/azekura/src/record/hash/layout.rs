@@ -186,6 +186,10 @@ impl Payload for Super {
 
     fn of_other(error: Error, head: &[u8]) -> Error {
         let is = |engine| Superblock::current(head, engine).is_ok();
+        if is(b"tree\0\0\0\0") {
+            return error
+                .remedy("it is a tree file: open it with `TreeDb`, or with `azekura::open::open`");
+        }
         if is(b"object\0\0") || is(b"objdata\0") {
             return error.remedy(
                 "it holds objects: use `azekura object get` and the other commands of `azekura object`",

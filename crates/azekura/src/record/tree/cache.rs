@@ -6,7 +6,7 @@
 //! 1. A page has one frame at most, and a frame states in its second word which page it holds; who looks between two looks at its
 //!    latch's version knows what was there. A hit takes no lock and stores nothing where the page is hot.
 //! 2. A page comes in cool, so one pass of a scan does not displace what is looked at again and again.
-//! 3. Only who holds a frame's latch changes what it holds. Whoever loads a page holds it until the page is whole: others wait there.
+//! 3. Only who holds a frame's latch changes what it holds. A thread that loads a page holds it until the page is whole: others wait there.
 //! 4. What is dirty does not give way before it was written (`write_back`). Who finds no frame writes pages itself.
 //! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
 //!
@@ -20,8 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::cut::{Cuts, Newest};
 use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, decode_page};
 use super::space::Space;
-use super::table::{At, Table};
-use super::write_back::Keeper;
+use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::explore::{self, Mutex};
@@ -51,7 +50,7 @@ const PASSED: u32 = 64;
 /// How often a frame is looked for before the cache counts as too small.
 const TRIES: u32 = 10_000;
 
-/// What a frame is known by beside what it holds. Stored under its latch.
+/// What a frame is known by besides what it holds. Stored under its latch.
 #[derive(Debug)]
 pub(super) struct About {
     /// Where the page's newest image is; 0: there is none.
@@ -60,12 +59,20 @@ pub(super) struct About {
     pub(super) first_dirty: AtomicU64,
 }
 
+/// What the thread that writes pages has.
+#[derive(Debug, Default)]
+pub(super) struct PageWriter {
+    pub(super) images: Vec<u8>,
+    /// Where the search for dirty pages continues.
+    pub(super) hand: u32,
+}
+
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PageCache {
     pub(super) log: Arc<Log>,
     pub(super) space: Space,
-    pub(super) table: Table,
+    pub(super) table: PageTable,
     pub(super) cuts: Cuts,
     pub(super) epoch: u32,
     order: Order,
@@ -81,7 +88,7 @@ pub(super) struct Pages {
     /// Pages that are not on storage as they are.
     pub(super) dirty: AtomicU64,
     /// Held by who writes pages.
-    pub(super) keeper: Mutex<Keeper>,
+    pub(super) writer: Mutex<PageWriter>,
     /// Whether changes are those of a log that is being replayed.
     pub(super) is_replaying: AtomicBool,
     /// Page numbers below were given out when the file was opened.
@@ -94,7 +101,7 @@ pub(super) struct Pages {
 
 /// The position of a change, and what it has to keep. The pages have changed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Moment {
+pub(super) struct AppendedAt {
     /// The position.
     pub(super) at: u64,
     newest: Newest,
@@ -103,7 +110,7 @@ pub(super) struct Moment {
     pin: Pin,
 }
 
-impl Moment {
+impl AppendedAt {
     /// The thread's pin.
     #[inline(always)]
     pub(super) fn pin(&self) -> &Pin {
@@ -121,11 +128,11 @@ fn frames_of(cache: u64) -> u32 {
     (cache.min(RESERVED_BYTES) / FRAME) as u32
 }
 
-impl Pages {
+impl PageCache {
     /// A cache of so many bytes above a table. `Io` if the system refuses the addresses.
     pub(super) fn new(
         (log, epoch, order): (Arc<Log>, u32, Order),
-        (space, table): (Space, Table),
+        (space, table): (Space, PageTable),
         cache: u64,
     ) -> Result<Self> {
         let frames = Map::anonymous(RESERVED_BYTES, None)?;
@@ -145,7 +152,7 @@ impl Pages {
             limit: AtomicU32::new(frames_of(cache)),
             hand: AtomicU32::new(0),
             dirty: AtomicU64::new(0),
-            keeper: Mutex::default(),
+            writer: Mutex::default(),
             is_replaying: AtomicBool::new(false),
             given_out_at_open,
             reads: AtomicU64::new(0),
@@ -238,7 +245,7 @@ impl Pages {
         pin: Pin,
         entry: &Entry<'_>,
         class: AllocationClass,
-    ) -> Result<Moment> {
+    ) -> Result<AppendedAt> {
         let section = pin.critical_section();
         if self.is_replaying.load(Ordering::Relaxed) {
             return Ok(Self::replayed(pin, section));
@@ -246,7 +253,7 @@ impl Pages {
         let appended = self.log.append(&section, entry, class)?;
         let at = self.position_of(appended);
         explore::yield_point();
-        Ok(Moment {
+        Ok(AppendedAt {
             at,
             newest: self.cuts.newest(),
             _section: section,
@@ -254,8 +261,8 @@ impl Pages {
         })
     }
 
-    fn replayed(pin: Pin, section: CriticalSection) -> Moment {
-        Moment {
+    fn replayed(pin: Pin, section: CriticalSection) -> AppendedAt {
+        AppendedAt {
             at: REPLAYED,
             newest: Newest::NONE,
             _section: section,
@@ -269,7 +276,7 @@ impl Pages {
         pin: Pin,
         entries: &[Entry<'_>],
         class: AllocationClass,
-    ) -> Result<Moment> {
+    ) -> Result<AppendedAt> {
         let section = pin.critical_section();
         if self.is_replaying.load(Ordering::Relaxed) {
             return Ok(Self::replayed(pin, section));
@@ -281,7 +288,7 @@ impl Pages {
                     at = self.position_of(appended);
                 }
             })?;
-        Ok(Moment {
+        Ok(AppendedAt {
             at,
             newest: self.cuts.newest(),
             _section: section,
@@ -343,7 +350,10 @@ impl Pages {
             let Some(page) = Self::page_in(frame) else {
                 continue;
             };
-            if self.table.exchange(page, At::Hot(number), At::Cool(number)) {
+            if self
+                .table
+                .exchange(page, Location::Hot(number), Location::Cool(number))
+            {
                 continue;
             }
             let about = self.about(number);
@@ -361,7 +371,10 @@ impl Pages {
             let place = Place(about.place.load(Ordering::Relaxed));
             // Readers of the old contents see that it changes before anybody can load the page elsewhere.
             lock.change();
-            if !self.table.exchange(page, At::Cool(number), At::Cold(place)) {
+            if !self
+                .table
+                .exchange(page, Location::Cool(number), Location::Cold(place))
+            {
                 continue;
             }
             frame.words[1].store(NO_PAGE, Ordering::Relaxed);
@@ -381,10 +394,10 @@ impl Pages {
     fn load_page(&self, page: u32) -> Result<()> {
         loop {
             let place = match self.table.at(page) {
-                At::Hot(_) | At::Cool(_) => return Ok(()),
-                At::Cold(place) => place,
-                At::Empty => {
-                    if !self.load_chunk(page)? && self.table.at(page) == At::Empty {
+                Location::Hot(_) | Location::Cool(_) => return Ok(()),
+                Location::Cold(place) => place,
+                Location::Empty => {
+                    if !self.load_chunk(page)? && self.table.at(page) == Location::Empty {
                         return Err(self.damaged(page, None, "a page that there is not is named"));
                     }
                     continue;
@@ -399,7 +412,10 @@ impl Pages {
             about.first_dirty.store(0, Ordering::Relaxed);
             frame.words[0].store(0, Ordering::Relaxed);
             frame.words[1].store(u64::from(page), Ordering::Relaxed);
-            if !self.table.exchange(page, At::Cold(place), At::Cool(number)) {
+            if !self
+                .table
+                .exchange(page, Location::Cold(place), Location::Cool(number))
+            {
                 frame.words[1].store(NO_PAGE, Ordering::Relaxed);
                 drop(lock);
                 self.give_frame(number);
@@ -412,7 +428,7 @@ impl Pages {
                 }
                 Err(error) => {
                     frame.words[1].store(NO_PAGE, Ordering::Relaxed);
-                    self.table.set(page, At::Cold(place));
+                    self.table.set(page, Location::Cold(place));
                     drop(lock);
                     self.give_frame(number);
                     return Err(error);
@@ -508,7 +524,7 @@ impl Pages {
             };
             room.supersede_image(place, until);
             room.retire_page(held.number, position);
-            self.table.set(held.number, At::Empty);
+            self.table.set(held.number, Location::Empty);
             about.first_dirty.store(0, Ordering::Relaxed);
         }
         self.table.mark_dirty(held.number);
@@ -522,16 +538,16 @@ impl Pages {
     }
 }
 
-impl Pages {
+impl PageCache {
     /// Takes a page out of use, wherever it is; whether it was in use.
     fn empty(&self, page: u32) -> bool {
         loop {
             let at = self.table.at(page);
             let number = match at {
-                At::Empty => return false,
-                At::Cold(_) if self.table.exchange(page, at, At::Empty) => return true,
-                At::Cold(_) => continue,
-                At::Hot(number) | At::Cool(number) => number,
+                Location::Empty => return false,
+                Location::Cold(_) if self.table.exchange(page, at, Location::Empty) => return true,
+                Location::Cold(_) => continue,
+                Location::Hot(number) | Location::Cool(number) => number,
             };
             let frame = self.at(number);
             let lock = frame.latch.lock();
@@ -539,7 +555,7 @@ impl Pages {
                 continue;
             }
             lock.change();
-            self.table.set(page, At::Empty);
+            self.table.set(page, Location::Empty);
             let first_dirty = &self.about(number).first_dirty;
             if first_dirty.swap(0, Ordering::Relaxed) != 0 {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
@@ -556,7 +572,7 @@ impl Pages {
     /// any. All chunks are loaded.
     pub(super) fn retire_all(&self, root: &Held<'_>, position: u64) {
         // No image is on its way to a place.
-        let _keeper = self.keeper.lock();
+        let _writer = self.writer.lock();
         let pages = self.space.room().pages();
         for page in (0..pages).filter(|page| *page != root.number) {
             if self.empty(page) {
@@ -570,9 +586,9 @@ impl Pages {
     }
 }
 
-impl NodeStore for Pages {
+impl NodeStore for PageCache {
     type Fault = Error;
-    type Moment = Moment;
+    type Moment = AppendedAt;
     type Charge = ();
 
     fn error(fault: Error) -> Error {
@@ -600,7 +616,7 @@ impl NodeStore for Pages {
 
     #[inline(always)]
     fn prefetch(&self, number: u32, lines: usize) {
-        if let At::Hot(number) | At::Cool(number) = self.table.at(number) {
+        if let Location::Hot(number) | Location::Cool(number) = self.table.at(number) {
             let start = std::ptr::from_ref(self.at(number)).cast::<u8>();
             for line in 0..lines {
                 prefetch(start.wrapping_add(line * 64));
@@ -626,7 +642,7 @@ impl NodeStore for Pages {
         about.first_dirty.store(0, Ordering::Relaxed);
         held.frame.words[0].store(FRESH, Ordering::Relaxed);
         held.frame.words[1].store(u64::from(page), Ordering::Relaxed);
-        self.table.set(page, At::Hot(number));
+        self.table.set(page, Location::Hot(number));
         Ok(held)
     }
 
@@ -634,7 +650,7 @@ impl NodeStore for Pages {
         let number = self.number_of(held.frame);
         let page = held.number;
         held.lock.change();
-        self.table.set(page, At::Empty);
+        self.table.set(page, Location::Empty);
         held.frame.words[1].store(NO_PAGE, Ordering::Relaxed);
         held.lock.set_dead(true);
         drop(held);
@@ -643,7 +659,7 @@ impl NodeStore for Pages {
     }
 
     /// A note in the log that states nothing, for its position.
-    fn moment(&self) -> Result<Moment> {
+    fn moment(&self) -> Result<AppendedAt> {
         let entry = Entry {
             kind: FrameKind::PAD,
             flags: 0,
@@ -654,7 +670,7 @@ impl NodeStore for Pages {
     }
 
     #[inline(always)]
-    fn change(&self, held: &Held<'_>, moment: &Moment) {
+    fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
         let frame = held.frame;
         let about = self.about(self.number_of(frame));
         let stamp = frame.words[0].load(Ordering::Relaxed);
@@ -670,7 +686,7 @@ impl NodeStore for Pages {
         frame.words[0].store(moment.at, Ordering::Relaxed);
     }
 
-    fn give(&self, held: Held<'_>, moment: &Moment) {
+    fn give(&self, held: Held<'_>, moment: &AppendedAt) {
         self.retire(held, moment.at);
     }
 }

@@ -1,7 +1,7 @@
 //! Verifying a store: every page that is reachable, every value, and that each unit is used once.
 //!
 //! It reads the last checkpoint, which it makes first, as it stands on storage: the page table's chunks, and from the root on each
-//! page by its place. So what is in the cache hides no damage. No later checkpoint is made meanwhile; readers and writers go on.
+//! page by its place. So what is in the cache hides no damage. No later checkpoint is made meanwhile; readers and writers continue.
 //!
 //! | it compares | with |
 //! |---|---|

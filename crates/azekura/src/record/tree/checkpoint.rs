@@ -1,4 +1,4 @@
-//! Checkpoints: the whole store as it was at a cut, written while writers go on.
+//! Checkpoints: the whole store as it was at a cut, written while writers continue.
 //!
 //! | step | a crash here leaves |
 //! |---|---|
@@ -8,17 +8,17 @@
 //! | 4 the root; sync: pages, parts, and the journal up to P; the superblock (`kernel::checkpoint`) | the old one or the new |
 //! | 5 what only the old one needed is free: units, page numbers, segments of the journal before P | the new one |
 //!
-//! While it is written, a page that changes is kept as it was, once, if it is still to be written; nothing else is asked of
-//! writers. What fails leaves the old checkpoint, and what was written is written again by the next one, where it changed.
+//! While it is written, a page that changes is kept as it was, once, if it is still to be written; writers do nothing else for
+//! it. What fails leaves the old checkpoint, and what was written is written again by the next one, where it changed.
 //!
 //! It does not know when it is due.
 
 use std::sync::atomic::Ordering;
 
 use super::Core;
-use super::cache::Pages;
+use super::cache::PageCache;
 use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
-use super::table::At;
+use super::table::Location;
 use super::write_back::BATCH;
 use crate::error::Result;
 use crate::kernel::{Committed, NextCheckpoint};
@@ -27,7 +27,7 @@ use crate::log::{AllocationClass, End, Reserve, Use, parts};
 
 /// Bytes of the journal in which a page may come in.
 const RECORDS_PER_PAGE: u64 = 1024;
-/// Segments that a checkpoint may need beside pages and parts.
+/// Segments that a checkpoint may need besides pages and parts.
 const SPARE: u64 = 3;
 
 /// The last checkpoint, and where the next one's parts go.
@@ -62,15 +62,15 @@ impl Core {
         }
         let appended = self.log.appended();
         let (cut, end) = {
-            let _keeper = pages.keeper.lock();
+            let _writer = pages.writer.lock();
             let publish = |cut| pages.space.room().begin_cut(cut);
             pages.cuts.take(|| pages.end_as_cut(), publish)
         };
         self.log.domain().wait_for_critical_sections();
-        let count = self.counts.settle(pages.cuts.counter_before());
+        let count = self.counts.count_at_cut(pages.cuts.counter_before());
         let done = self.write_checkpoint(&mut state, (cut, end), count);
         {
-            let _keeper = pages.keeper.lock();
+            let _writer = pages.writer.lock();
             pages.space.room().end_cut(done.is_ok());
             pages.cuts.end();
         }
@@ -229,7 +229,7 @@ impl Core {
     }
 }
 
-impl Pages {
+impl PageCache {
     /// Writes all pages that were dirty at a cut.
     fn save_all(&self, cut: u64) -> Result<()> {
         loop {
@@ -239,8 +239,8 @@ impl Pages {
             }
             let mut saved = 0;
             for batch in frames.chunks(BATCH) {
-                let mut keeper = self.keeper.lock();
-                saved += self.save(&mut keeper, batch, AllocationClass::Checkpoint)?;
+                let mut writer = self.writer.lock();
+                saved += self.save(&mut writer, batch, AllocationClass::Checkpoint)?;
             }
             if saved == 0 {
                 // They are held by others, who are waited for while nothing is.
@@ -280,15 +280,15 @@ impl Pages {
         loop {
             let at = self.table.at(page);
             let number = match at {
-                At::Empty => return Place::NONE,
-                At::Cold(place) => return place,
-                At::Hot(number) | At::Cool(number) => number,
+                Location::Empty => return Place::NONE,
+                Location::Cold(place) => return place,
+                Location::Hot(number) | Location::Cool(number) => number,
             };
             let place = Place(self.about(number).place.load(Ordering::Relaxed));
             let holds = Self::page_in(self.at(number)) == Some(page);
             let is_there = match self.table.at(page) {
-                At::Hot(now) | At::Cool(now) => now == number,
-                At::Cold(_) | At::Empty => false,
+                Location::Hot(now) | Location::Cool(now) => now == number,
+                Location::Cold(_) | Location::Empty => false,
             };
             if holds && is_there {
                 return place;

@@ -6,7 +6,7 @@
 //! | 2 | the segments of pages and of the checkpoint are copied, by the system, which shares blocks where it can |
 //! | 3 | the copy gets an empty journal and a superblock of its own, "closed"; sync, and the name |
 //!
-//! Readers and writers go on; writers that come to the journal's bound wait. The copy gets its name when it is whole. Pages are not
+//! Readers and writers continue; writers that come to the journal's bound wait. The copy gets its name when it is whole. Pages are not
 //! looked at: what is damaged is so in the copy.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Cuts: moments in the history of a store at which readers see all of it, while writers go on; and the images of pages that
+//! Cuts: moments in the history of a store at which readers see all of it, while writers continue; and the images of pages that
 //! such a moment needs.
 //!
 //! A change takes its position, by appending to the log, when all pages that it changes are locked; then it asks for the newest cut.
@@ -112,7 +112,7 @@ impl Cuts {
         }
     }
 
-    /// Takes a cut where `end` states that the log ends, by one thread at a time; calls `publish` with it before any writer goes on.
+    /// Takes a cut where `end` states that the log ends, by one thread at a time; calls `publish` with it before any writer continues.
     pub(super) fn take<T>(
         &self,
         end: impl FnOnce() -> (u64, T),

@@ -180,7 +180,7 @@ impl Payload for Super {
         let is = |engine| Superblock::current(head, engine).is_ok();
         if is(b"hash\0\0\0\0") {
             return error
-                .remedy("it is a hash file: open it with `HashDb`, or with `azekura::open`");
+                .remedy("it is a hash file: open it with `HashDb`, or with `azekura::open::open`");
         }
         error
     }
@@ -200,7 +200,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Bytes of it, at most, for so many segments beside the log.
+    /// Bytes of it, at most, for so many segments next to the log.
     pub fn len_max(&self, others: u64) -> u64 {
         let parts = self.chunks.len() as u64 * 12 + self.bitmaps.len() as u64 * 16;
         64 + parts + self.needed.log.len() as u64 * 24 + others * 8
@@ -346,7 +346,7 @@ fn run_seed(salt: u32, unit: u64) -> u32 {
     crc(salt ^ RUN_SEED, &unit.to_le_bytes())
 }
 
-/// The words of a frame behind its latch, outside of a frame: position of the last change, page number, node.
+/// The words of a frame after its latch, outside of a frame: position of the last change, page number, node.
 pub type Words = [AtomicU64; FRAME_WORDS];
 
 /// A page's image, to be written at `unit`; where it is then.

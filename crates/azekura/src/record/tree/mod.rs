@@ -7,7 +7,7 @@
 //!    inner pages are 0.6 % of all. An update locks its leaf, appends its record to the journal, and changes the leaf in memory.
 //! 3. A page is never written over: it goes to a new place, and its old one is used again when a later checkpoint is durable. So no
 //!    torn page can matter. An open reads the journal since the last checkpoint, whatever the number of records.
-//! 4. A checkpoint is of one moment, and stops nobody: who changes a page that it still has to write keeps a copy of that.
+//! 4. A checkpoint is of one moment, and stops no thread: who changes a page that it still has to write keeps a copy of that.
 //! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written, copies of pages that are changed
 //!    meanwhile. A cache full of changed pages slows writers, who write some themselves.
 //! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark; it is not of one moment.
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! What damage of a page costs is that page's records: reading one is an error. Lock order: the gate; latches as in `node::tree`; the
-//! keeper of the cache; a shard of versions; the room; the log.
+//! writer of the cache; a shard of versions; the room; the log.
 
 mod background;
 mod cache;
@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cache::Pages;
+use cache::PageCache;
 
 use crate::counter::Counter;
 use crate::damage::Damage;
@@ -145,7 +145,7 @@ pub struct TreeDb {
 
 /// What the threads of a process share of an open file.
 struct Core {
-    tree: Tree<Pages>,
+    tree: Tree<PageCache>,
     log: Arc<Log>,
     options: OpenOptions,
     /// Lets updates pass; closed while everything is removed.
@@ -187,7 +187,7 @@ impl Counts {
     }
 
     /// The count at a cut after which changes are counted by another counter than this, while none is counted by this any more.
-    fn settle(&self, counter: usize) -> u64 {
+    fn count_at_cut(&self, counter: usize) -> u64 {
         let mut before = self.before.lock();
         *before += self.since[counter].signed_sum();
         self.since[counter].reset();
@@ -217,6 +217,15 @@ impl TreeDb {
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.core.remove(key)
+    }
+
+    /// Removes each of `keys`; how many were there.
+    pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let mut removed = 0;
+        for key in keys {
+            removed += u64::from(self.remove(key)?);
+        }
+        Ok(removed)
     }
 
     /// The order of its keys.
@@ -378,7 +387,7 @@ impl Ordered for TreeDb {
     }
 
     fn cursor(&self) -> Box<dyn Cursor + '_> {
-        Box::new(walk::At::new(&self.core))
+        Box::new(walk::RecordCursor::new(&self.core))
     }
 }
 

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::Pages;
+use super::cache::PageCache;
 use super::checkpoint::Checkpoint;
 use super::layout::{CLEAR, PUT, REMOVE, Root, SHIFTS, Super, bitmap_seed};
 use super::space::Space;
-use super::table::Table;
+use super::table::PageTable;
 use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -207,8 +207,8 @@ fn build_in(
 ) -> Result<Core> {
     let payload = &superblock.payload;
     let (order, epoch, count) = (payload.order, payload.epoch, payload.count);
-    let table = Table::new(&root.chunks)?;
-    let nodes = Pages::new(
+    let table = PageTable::new(&root.chunks)?;
+    let nodes = PageCache::new(
         (Arc::clone(&log), epoch, order),
         (space, table),
         options.cache,
@@ -253,9 +253,9 @@ impl Core {
                 _ => FIRST_FRAME,
             };
             self.log.walk(segment.index, from, &mut |at, frame| {
-                let is_past =
+                let is_after_end =
                     segment.sequence == end.sequence() && end.offset().is_some_and(|end| at >= end);
-                if is_past {
+                if is_after_end {
                     return Ok(());
                 }
                 bytes += frame.len() as u64;
@@ -279,7 +279,7 @@ fn open_log(
     let there = 2 * storage.size()?.next_multiple_of(4096);
     let addresses = options.capacity.max(there.min(1 << 43));
     let map = storage.map(addresses.next_multiple_of(4096))?;
-    // Pages are written beside the journal, and synced with it: by huge pages the system would write what lies between.
+    // Pages are written next to the journal, and synced with it: by huge pages the system would write what lies between.
     map.advise_plain();
     let log = Log::new(Arc::clone(storage), map, geometry)?;
     log.segments().allow(options.capacity);

@@ -1,6 +1,7 @@
 //! Reading one record: down the tree without locks, the value copied out of its leaf.
 //!
-//! A leaf that others keep changing is read under its lock after some tries. It changes nothing but which pages are in memory.
+//! A leaf that others keep changing is read under its lock after some tries. A value outside of its leaf is read from its run, under
+//! the pin that was there before the leaf was looked at. It changes nothing but which pages are in memory.
 
 use super::Core;
 use crate::error::Result;

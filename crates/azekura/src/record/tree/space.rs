@@ -121,7 +121,7 @@ pub(super) struct Space {
 
 /// The space, held.
 #[derive(Debug)]
-pub(super) struct Room<'s> {
+pub(super) struct SpaceGuard<'s> {
     log: &'s Log,
     state: MutexGuard<'s, State>,
 }
@@ -155,7 +155,7 @@ struct State {
 }
 
 impl Space {
-    /// Room in the segments of a log; page numbers below `pages` were given out.
+    /// SpaceGuard in the segments of a log; page numbers below `pages` were given out.
     pub(super) fn new(log: Arc<Log>, pages: u32) -> Self {
         let state = Mutex::new(State {
             pages,
@@ -165,8 +165,8 @@ impl Space {
     }
 
     /// Takes hold of it.
-    pub(super) fn room(&self) -> Room<'_> {
-        Room {
+    pub(super) fn room(&self) -> SpaceGuard<'_> {
+        SpaceGuard {
             log: &self.log,
             state: self.state.lock(),
         }
@@ -175,7 +175,7 @@ impl Space {
 
 /// Figures about the room.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sizes {
+pub(super) struct SpaceSizes {
     /// Units of all groups.
     pub(super) units: u64,
     /// Of these in use, those that wait to be free among them.
@@ -186,7 +186,7 @@ pub(super) struct Sizes {
     pub(super) pages: u64,
 }
 
-impl Room<'_> {
+impl SpaceGuard<'_> {
     fn geometry(&self) -> Geometry {
         self.log.geometry()
     }
@@ -204,13 +204,13 @@ impl Room<'_> {
     }
 
     /// Figures.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> SpaceSizes {
         let units = self
             .state
             .groups
             .values()
             .map(|group| u64::from(group.units));
-        Sizes {
+        SpaceSizes {
             units: units.sum(),
             used: self.state.used,
             waiting: self.state.waiting,
@@ -435,7 +435,7 @@ impl Room<'_> {
         }
     }
 
-    /// The cut of a checkpoint, while the caller lets nobody be between an image and its place.
+    /// The cut of a checkpoint, while the caller lets no thread be between an image and its place.
     pub(super) fn begin_cut(&mut self, cut: u64) {
         self.state.cut = Some(cut);
         self.state.overrides.clear();

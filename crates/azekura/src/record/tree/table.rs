@@ -27,7 +27,7 @@ const TAG: u32 = 61;
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum Location {
     /// See the module's text.
     Empty,
     /// On storage.
@@ -38,7 +38,7 @@ pub(super) enum At {
     Cool(u32),
 }
 
-impl At {
+impl Location {
     #[inline(always)]
     fn of(word: u64) -> Self {
         match word >> TAG {
@@ -71,12 +71,12 @@ struct Chunk {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct PageTable {
     words: Arc<Map>,
     chunks: Mutex<Vec<Chunk>>,
 }
 
-impl Table {
+impl PageTable {
     /// The table of a checkpoint that has these chunks. `Io` if the system refuses the addresses.
     pub(super) fn new(chunks: &[Extent]) -> Result<Self> {
         let chunk = |extent: &Extent| Chunk {
@@ -98,9 +98,9 @@ impl Table {
 
     /// Where a page is.
     #[inline(always)]
-    pub(super) fn at(&self, page: u32) -> At {
+    pub(super) fn at(&self, page: u32) -> Location {
         explore::yield_point();
-        At::of(self.word(page).load(Ordering::Acquire))
+        Location::of(self.word(page).load(Ordering::Acquire))
     }
 
     /// The frame of a page, which is hot from now on.
@@ -111,7 +111,7 @@ impl Table {
         match word >> TAG {
             2 => Some(word as u32),
             3 => {
-                let hot = At::Hot(word as u32).word();
+                let hot = Location::Hot(word as u32).word();
                 // Where another thread was faster, it is hot, or will be looked for again.
                 let _ = self.word(page).compare_exchange(
                     word,
@@ -126,7 +126,7 @@ impl Table {
     }
 
     /// Whether the page was `before` and is `after` now.
-    pub(super) fn exchange(&self, page: u32, before: At, after: At) -> bool {
+    pub(super) fn exchange(&self, page: u32, before: Location, after: Location) -> bool {
         explore::yield_point();
         let exchanged = self.word(page).compare_exchange(
             before.word(),
@@ -138,7 +138,7 @@ impl Table {
     }
 
     /// The page is there, whatever it was.
-    pub(super) fn set(&self, page: u32, at: At) {
+    pub(super) fn set(&self, page: u32, at: Location) {
         explore::yield_point();
         self.word(page).store(at.word(), Ordering::Release);
     }
@@ -174,7 +174,7 @@ impl Table {
             })?;
             let page = (number * CHUNK + at) as u32;
             if !place.is_none() {
-                self.set(page, At::Cold(place));
+                self.set(page, Location::Cold(place));
             } else if page < pages {
                 free(page);
             }

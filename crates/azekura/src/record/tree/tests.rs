@@ -1,3 +1,8 @@
+//! The tree file: what only its own module can see.
+//!
+//! What users see of it is tested in `tests/tree`: a model, cuts of the power, killed threads, full stores. Here a tree agrees
+//! with a sorted map, and a check is content, through reopens and copies.
+
 use super::*;
 use crate::testkit::random::Random;
 use std::collections::BTreeMap;

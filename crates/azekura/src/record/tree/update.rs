@@ -14,7 +14,7 @@
 
 use super::Core;
 use super::LIMITS;
-use super::cache::Moment;
+use super::cache::AppendedAt;
 use super::layout::{CLEAR, PUT, REMOVE};
 use super::read::Buffer;
 use super::run::NewRun;
@@ -150,9 +150,15 @@ impl Core {
         Ok(())
     }
 
-    /// What the moment of a change covers beside the leaf.
+    /// What the moment of a change covers besides the leaf.
     #[inline(always)]
-    fn finish(&self, moment: &Moment, count: i64, before: Option<Found>, run: Option<NewRun<'_>>) {
+    fn finish(
+        &self,
+        moment: &AppendedAt,
+        count: i64,
+        before: Option<Found>,
+        run: Option<NewRun<'_>>,
+    ) {
         if count != 0 {
             self.counts.since[moment.counter()].add(moment.pin(), count);
         }
@@ -368,7 +374,7 @@ impl Core {
             let (left, right) = if node.count() >= 2 {
                 self.tree.divide(leaf, key, ())?
             } else {
-                // Between the new records: one of them has room beside one that is there.
+                // Between the new records: one of them has room next to one that is there.
                 debug_assert!(here > 1);
                 let (at, _) = node.find(key);
                 self.tree.divide_at(leaf, at, key, ())?

@@ -6,7 +6,7 @@
 use super::Core;
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::Result;
-use crate::node::tree::{From, LeafCopy, Looked, Place};
+use crate::node::tree::{Begin, LeafCopy, Looked, Place};
 use crate::record::key_bookmark;
 use crate::room;
 
@@ -14,12 +14,12 @@ use crate::room;
 const FIRST: usize = 8;
 
 impl Core {
-    fn start(key: &[u8], is_after: bool) -> Result<From> {
+    fn start(key: &[u8], is_after: bool) -> Result<Begin> {
         let key = room::copy(key)?;
         Ok(if is_after {
-            From::After(key)
+            Begin::After(key)
         } else {
-            From::At(key)
+            Begin::At(key)
         })
     }
 
@@ -46,7 +46,7 @@ impl Core {
         damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
         let mut from = match from.map(key_bookmark::decode).transpose()? {
-            None => From::First,
+            None => Begin::First,
             Some((key, is_after)) => Self::start(key, is_after)?,
         };
         let mut copy = LeafCopy::default();
@@ -56,7 +56,7 @@ impl Core {
             let _pin = self.log.pin();
             match self.tree.take_from(&from, most, &mut copy)? {
                 Looked::End => return Ok(None),
-                Looked::Beyond(fence) => from = From::At(fence),
+                Looked::Beyond(fence) => from = Begin::At(fence),
                 Looked::Records => {
                     for at in 0..copy.count() {
                         let Some((key, place, value)) = copy.entry(at) else {
@@ -79,7 +79,7 @@ impl Core {
                             return key_bookmark::after(key).map(Some);
                         }
                     }
-                    from = From::After(copy.last_key().to_vec());
+                    from = Begin::After(copy.last_key().to_vec());
                     most = usize::MAX;
                 }
             }
@@ -88,7 +88,7 @@ impl Core {
 }
 
 /// A cursor: the record it is on, copied.
-pub(super) struct At<'c> {
+pub(super) struct RecordCursor<'c> {
     core: &'c Core,
     copy: LeafCopy,
     key: Vec<u8>,
@@ -96,7 +96,7 @@ pub(super) struct At<'c> {
     is_placed: bool,
 }
 
-impl<'c> At<'c> {
+impl<'c> RecordCursor<'c> {
     pub(super) fn new(core: &'c Core) -> Self {
         Self {
             core,
@@ -120,13 +120,13 @@ impl<'c> At<'c> {
         Ok(true)
     }
 
-    fn forward(&mut self, mut from: From) -> Result<bool> {
+    fn forward(&mut self, mut from: Begin) -> Result<bool> {
         self.is_placed = false;
         loop {
             let _pin = self.core.log.pin();
             match self.core.tree.take_from(&from, 1, &mut self.copy)? {
                 Looked::Records => return self.arrive(),
-                Looked::Beyond(fence) => from = From::At(fence),
+                Looked::Beyond(fence) => from = Begin::At(fence),
                 Looked::End => return Ok(false),
             }
         }
@@ -149,9 +149,9 @@ impl<'c> At<'c> {
     }
 }
 
-impl Cursor for At<'_> {
+impl Cursor for RecordCursor<'_> {
     fn first(&mut self) -> Result<bool> {
-        self.forward(From::First)
+        self.forward(Begin::First)
     }
 
     fn last(&mut self) -> Result<bool> {

@@ -9,16 +9,16 @@
 //!
 //! While a checkpoint is being made, a page that was dirty at its cut is first written as it was then: as it is, if nothing changed
 //! it since, else by the version that was kept. Then the page's place is that image, and the page is dirty since the change after
-//! the cut. So the pages of a checkpoint are written by whoever comes first.
+//! the cut. So the pages of a checkpoint are written by the thread that comes first.
 //!
 //! A latch is only tried: what cannot be finished is given back, and written another time. It does not know when to write.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::Pages;
+use super::cache::{PageCache, PageWriter};
 use super::cut::Version;
 use super::layout::{Place, UNIT, Words, encode_page};
-use super::table::At;
+use super::table::Location;
 use crate::error::Result;
 use crate::explore;
 use crate::log::AllocationClass;
@@ -29,14 +29,6 @@ use crate::room;
 pub(super) const BATCH: usize = 256;
 /// Neighbours of so many bytes are written by one request.
 const JOINED: usize = 64;
-
-/// What the thread that writes has.
-#[derive(Debug, Default)]
-pub(super) struct Keeper {
-    images: Vec<u8>,
-    /// Where the search for dirty pages goes on.
-    hand: u32,
-}
 
 /// A page that is being written.
 struct Copied<'p> {
@@ -66,14 +58,14 @@ impl Image {
     }
 }
 
-impl Pages {
+impl PageCache {
     /// Writes some dirty pages that the hand finds, cool ones first unless `any`; how many are clean now. Where another thread
     /// is writing, it waits for that.
     pub(super) fn write_back_some(&self, any: bool) -> Result<usize> {
-        let mut keeper = self.keeper.lock();
+        let mut writer = self.writer.lock();
         let made = self.made();
         let mut found = Vec::with_capacity(BATCH);
-        let mut hand = keeper.hand;
+        let mut hand = writer.hand;
         for _ in 0..made {
             hand = (hand + 1) % made.max(1);
             if self.about(hand).first_dirty.load(Ordering::Relaxed) == 0 {
@@ -82,23 +74,24 @@ impl Pages {
             let Some(page) = Self::page_in(self.at(hand)) else {
                 continue;
             };
-            if any || matches!(self.table.at(page), At::Cool(_)) {
+            if any || matches!(self.table.at(page), Location::Cool(_)) {
                 found.push(hand);
             } else {
-                self.table.exchange(page, At::Hot(hand), At::Cool(hand));
+                self.table
+                    .exchange(page, Location::Hot(hand), Location::Cool(hand));
             }
             if found.len() == BATCH {
                 break;
             }
         }
-        keeper.hand = hand;
-        self.save(&mut keeper, &found, AllocationClass::Cleaning)
+        writer.hand = hand;
+        self.save(&mut writer, &found, AllocationClass::Cleaning)
     }
 
     /// Writes the pages in these frames, at most [`BATCH`]; how many are clean now, or as the cut needs them.
     pub(super) fn save(
         &self,
-        keeper: &mut Keeper,
+        writer: &mut PageWriter,
         frames: &[u32],
         class: AllocationClass,
     ) -> Result<usize> {
@@ -112,7 +105,7 @@ impl Pages {
             return Ok(0);
         }
         let units = self.take_units(&copied, class)?;
-        let places = self.write(keeper, &copied, &units);
+        let places = self.write(writer, &copied, &units);
         let places = match places {
             Ok(places) => places,
             Err(error) => {
@@ -198,16 +191,16 @@ impl Pages {
     /// Writes images to these units; their places.
     fn write(
         &self,
-        keeper: &mut Keeper,
+        writer: &mut PageWriter,
         copied: &[Copied<'_>],
         units: &[u64],
     ) -> Result<Vec<Place>> {
         let size = UNIT as usize;
-        if keeper.images.is_empty() {
-            room::exactly(&mut keeper.images, BATCH * size)?;
-            keeper.images.resize(BATCH * size, 0);
+        if writer.images.is_empty() {
+            room::exactly(&mut writer.images, BATCH * size)?;
+            writer.images.resize(BATCH * size, 0);
         }
-        let buffer = &mut keeper.images;
+        let buffer = &mut writer.images;
         let identity = (self.log.geometry().salt, self.epoch);
         let images = buffer.chunks_exact_mut(size);
         let places: Vec<Place> = copied
@@ -296,7 +289,7 @@ impl Pages {
     /// Writes what a cut sees of pages that were taken out of use since, of which versions were kept; how many.
     pub(super) fn save_versions(&self, cut: u64) -> Result<usize> {
         // No version is in the hands of a thread that writes pages.
-        let mut keeper = self.keeper.lock();
+        let mut writer = self.writer.lock();
         let pages = self.cuts.pages_with_versions(cut);
         let mut saved = 0;
         for page in pages {
@@ -328,7 +321,7 @@ impl Pages {
                 is_of_cut: true,
                 words: Image::Kept(version),
             }];
-            let written = self.write(&mut keeper, &copied, &units);
+            let written = self.write(&mut writer, &copied, &units);
             match written {
                 Ok(places) => {
                     for place in places {
@@ -349,11 +342,11 @@ impl Pages {
     /// Whether a page is in memory, and dirty since before the cut.
     fn is_dirty_at(&self, page: u32, cut: u64) -> bool {
         match self.table.at(page) {
-            At::Hot(number) | At::Cool(number) => {
+            Location::Hot(number) | Location::Cool(number) => {
                 let first_dirty = self.about(number).first_dirty.load(Ordering::Relaxed);
                 0 < first_dirty && first_dirty < cut
             }
-            At::Cold(_) | At::Empty => false,
+            Location::Cold(_) | Location::Empty => false,
         }
     }
 

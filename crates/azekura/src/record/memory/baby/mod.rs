@@ -45,7 +45,7 @@ use cell::Cells;
 use cluster::words_of;
 use frame::Frames;
 use together::GROUP;
-use tree::Tree;
+use tree::BabyTree;
 
 use crate::counter::Counter;
 use crate::engine::{
@@ -100,7 +100,7 @@ setters! {
 /// An ordered store in memory. See the module's text.
 pub struct BabyDb {
     domain: Domain,
-    tree: Tree,
+    tree: BabyTree,
     cells: Cells,
     limits: &'static Limits,
     /// Lets updates pass; closed while everything is removed.
@@ -170,7 +170,7 @@ impl BabyDb {
         let budget = Arc::new(Budget::new(options.memory_limit)?);
         let domain = Domain::new();
         Ok(Self {
-            tree: Tree {
+            tree: BabyTree {
                 order: options.order,
                 nodes: Frames::new(options.order, domain.clone(), Arc::clone(&budget))?,
             },

@@ -4,7 +4,7 @@
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
 //! none of them alone. A way on which another thread changed something ends; its key goes alone afterwards. It changes nothing.
 
-use super::tree::Tree;
+use super::tree::BabyTree;
 use super::{BabyDb, Buffer, Seen};
 use crate::io::mmap::prefetch;
 use crate::node::Search;
@@ -33,7 +33,7 @@ fn bring<T>(word: Option<&T>) {
     }
 }
 
-impl Tree {
+impl BabyTree {
     /// Begins the search in the node at a way's end.
     #[inline(always)]
     fn begin<'t>(&self, end: Descent<'t>, key: &[u8]) -> Option<Way<'t>> {

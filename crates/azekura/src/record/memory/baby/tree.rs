@@ -1,6 +1,7 @@
 //! The tree in memory: all of its leaves, shown or removed at once.
 //!
-//! Ways, locks, division and joining are those of every tree of nodes (`node::tree`). It does not know what values mean.
+//! Ways, locks, division and joining are those of every tree of nodes (`node::tree`). A clear gives the nodes of before to a root
+//! of their own, so that the store is empty at one moment, and takes them apart afterwards. It does not know what values mean.
 
 use super::budget::Pay;
 use super::frame::Frames;
@@ -9,9 +10,9 @@ use crate::node::Node;
 use crate::node::tree::{self, Held, NodeStore, ROOT};
 
 /// A tree whose nodes are all in memory.
-pub(super) type Tree = tree::Tree<Frames>;
+pub(super) type BabyTree = tree::Tree<Frames>;
 
-impl Tree {
+impl BabyTree {
     /// Levels above the leaves.
     pub(super) fn height(&self) -> u32 {
         u32::from(self.node(self.nodes.at(ROOT)).level())

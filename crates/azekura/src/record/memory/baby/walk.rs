@@ -9,20 +9,20 @@ use super::cluster::{Cluster, STEM, is_stem};
 use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::{From, LeafCopy, Looked, Place};
+use crate::node::tree::{Begin, LeafCopy, Looked, Place};
 use crate::record::key_bookmark;
 use crate::room;
 
 /// Where to look for the next entry, and from which of its members on, should it be a cluster.
 struct Start {
-    from: From,
+    from: Begin,
     /// A long key, and whether to begin after it.
     bound: Option<(Vec<u8>, bool)>,
 }
 
 impl Start {
     fn first() -> Self {
-        From::First.into()
+        Begin::First.into()
     }
 
     /// How many members of a cluster come before it.
@@ -34,8 +34,8 @@ impl Start {
     }
 }
 
-impl std::convert::From<From> for Start {
-    fn from(from: From) -> Self {
+impl std::convert::From<Begin> for Start {
+    fn from(from: Begin) -> Self {
         Self { from, bound: None }
     }
 }
@@ -63,13 +63,13 @@ impl BabyDb {
         let copy = room::copy(key)?;
         Ok(if self.is_long(key) {
             Start {
-                from: From::At(key[..STEM].to_vec()),
+                from: Begin::At(key[..STEM].to_vec()),
                 bound: Some((copy, is_after)),
             }
         } else if is_after {
-            From::After(copy).into()
+            Begin::After(copy).into()
         } else {
-            From::At(copy).into()
+            Begin::At(copy).into()
         })
     }
 
@@ -91,7 +91,7 @@ impl BabyDb {
             let pin = self.domain.pin();
             match self.tree.take_from(&start.from, most, &mut batch)? {
                 Looked::End => return Ok(None),
-                Looked::Beyond(fence) => start = From::At(fence).into(),
+                Looked::Beyond(fence) => start = Begin::At(fence).into(),
                 Looked::Records => {
                     for at in 0..batch.count() {
                         match self.entry(&batch, &pin, at) {
@@ -111,7 +111,7 @@ impl BabyDb {
                             Some(Entry::Record(..)) | None => {}
                         }
                     }
-                    start = From::After(batch.last_key().to_vec()).into();
+                    start = Begin::After(batch.last_key().to_vec()).into();
                     most = usize::MAX;
                 }
             }
@@ -181,9 +181,9 @@ impl<'d> At<'d> {
                     if self.arrive(&pin, |stem, cluster| Some(start.skipped(stem, cluster)))? {
                         return Ok(true);
                     }
-                    start = From::After(self.batch.last_key().to_vec()).into();
+                    start = Begin::After(self.batch.last_key().to_vec()).into();
                 }
-                Looked::Beyond(fence) => start = From::At(fence).into(),
+                Looked::Beyond(fence) => start = Begin::At(fence).into(),
                 Looked::End => return Ok(false),
             }
         }
