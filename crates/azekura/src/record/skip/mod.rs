@@ -25,6 +25,7 @@ mod blocks;
 mod builder;
 mod check;
 mod cursor;
+mod db;
 mod layout;
 mod merge;
 mod node_builder;
@@ -37,6 +38,7 @@ mod writer;
 
 pub use builder::{BuildOptions, SkipBuilder};
 pub use cursor::SkipCursor;
+pub use db::{EditOptions, Reducing, ReducingSkipDb, Replacing, SkipDb};
 pub use reader::SkipReader;
 pub use reduce::{Reduce, Reducer};
 pub use repair::{SkipRepairReport, repair};

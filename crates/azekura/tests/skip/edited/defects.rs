@@ -1,0 +1,1 @@
+//! Later. One. Two.
