@@ -112,7 +112,6 @@ impl Core {
 
     /// Step 3 of an edit that was decided, without the append. `None`: nothing changes.
     fn change<'v>(
-        &self,
         view: &View,
         key: &[u8],
         is_present: bool,
@@ -211,7 +210,7 @@ impl Core {
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
         self.edit(key, |view, _, present| {
-            self.change(view, key, present.is_some(), decide(present))
+            Self::change(view, key, present.is_some(), decide(present))
         })
     }
 
@@ -220,7 +219,7 @@ impl Core {
         self.edit(key, |view, entry, present| {
             let limits = limits(view.base.order());
             let Some(present) = present else {
-                return self.change(view, key, false, Edit::put(value));
+                return Self::change(view, key, false, Edit::put(value));
             };
             if let Reducer::Concat(between) = &self.reducer {
                 // Nothing of it is made before its length is known to be one.
@@ -285,7 +284,7 @@ impl Core {
         let edits = distinct.decide(&shown, decide)?;
         let mut changes = room::vec(keys.len())?;
         for ((key, value), edit) in keys.iter().zip(&values).zip(edits) {
-            changes.push(self.change(view, key, value.is_some(), edit)?);
+            changes.push(Self::change(view, key, value.is_some(), edit)?);
         }
         let mut frames = room::vec(keys.len())?;
         let mut class = AllocationClass::Removal;
@@ -333,7 +332,7 @@ impl Core {
                 active: next,
                 ..view.clone()
             });
-            self.pending.store(EDIT_BYTES, Ordering::Relaxed);
+            self.pending.fetch_add(EDIT_BYTES, Ordering::Relaxed);
         }
         self.end_edit()
     }
@@ -359,7 +358,7 @@ impl Core {
             self.count.reset();
             let _section = pin.critical_section();
             self.count.add(&pin, base_count.cast_signed());
-            self.pending.store(EDIT_BYTES, Ordering::Relaxed);
+            self.pending.fetch_add(EDIT_BYTES, Ordering::Relaxed);
         }
         self.end_edit()
     }

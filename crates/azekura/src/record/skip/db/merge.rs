@@ -15,7 +15,8 @@
 //! 2. Step 2 comes before step 4: where the file states Q, the log reaches to Q.
 //! 3. What fails in step 3, or a device that is full in step 4, leaves the frozen layer, which the next merge writes first. After
 //!    another error of step 4 it is unknown which file has the name: the store is poisoned, and the next open sees.
-//! 4. A removal is an entry of a layer, and no record: nothing of it is written.
+//! 4. Where all edits were reverted, steps 3 and 4 are left out: the same file is named in step 6.
+//! 5. A removal is an entry of a layer, and no record: nothing of it is written.
 //!
 //! Readers of the old file keep it as long as they hold it. It does not know how edits come about.
 
@@ -27,7 +28,7 @@ use super::Core;
 use super::layers::{Layer, View};
 use super::layout::PendingSuper;
 use crate::engine::Reader as _;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::kernel::Committed;
 use crate::log::{End, Use};
 use crate::record::gate;
@@ -103,8 +104,8 @@ impl Core {
         if let Some(cut) = merging.cut {
             self.merge_cut(merging, cut, progress)?;
         }
-        if self.current().active.is_empty() {
-            return Ok(());
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return self.log.sync();
         }
         let cut = self.cut(Layer::new(self.order(), false)?);
         merging.cut = Some(cut);
@@ -131,18 +132,13 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         self.log.sync()?;
-        let base = Arc::new(self.write_merged(cut, progress)?);
-        let named = base.blocks.storage.take_name();
-        // A full device refuses a name before anything is changed.
-        if named
-            .as_ref()
-            .is_err_and(|error| error.kind() == Kind::Full)
-        {
-            return named;
-        }
-        named
-            .and_then(|()| self.directory.sync())
-            .inspect_err(|_| self.log.poison())?;
+        let View { base, frozen, .. } = self.current();
+        let base = if frozen.is_none_or(|frozen| frozen.is_empty()) {
+            // All edits were reverted.
+            base
+        } else {
+            self.replace_base(cut, progress)?
+        };
         self.replace_view(|view| View {
             base: Arc::clone(&base),
             frozen: None,
@@ -150,6 +146,25 @@ impl Core {
         });
         merging.cut = None;
         self.trim(merging, cut, &base)
+    }
+
+    /// Steps 3 and 4: the file that has the name then.
+    fn replace_base(
+        &self,
+        cut: End,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Arc<SkipReader>> {
+        let base = Arc::new(self.write_merged(cut, progress)?);
+        let named = base.blocks.storage.take_name();
+        let is_full = |error: &Error| error.kind() == Kind::Full;
+        // A full device refuses a name before anything is changed.
+        if named.as_ref().is_err_and(is_full) {
+            return named.map(|()| base);
+        }
+        named
+            .and_then(|()| self.directory.sync())
+            .inspect_err(|_| self.log.poison())?;
+        Ok(base)
     }
 
     /// Step 3: the file, whole and without a name.

@@ -5,12 +5,12 @@
 //!
 //! With B the sorted file, P the pending one, and each known by its identity:
 //!
-//! | B contains edits | of P | up to Q, and replay of P begins | else: P belongs to B | verdict |
-//! |---|---|---|---|---|
-//! | yes | yes | at Q or before | | replay from Q |
-//! | yes | yes | after Q | | refused: edits in between are gone, B is an old copy |
-//! | any | no | | yes | replay from where P states |
-//! | any | no | | no | refused: the edits are of another file |
+//! | P states that all before its place S is in B | else: B contains edits of P up to Q | verdict |
+//! |---|---|---|
+//! | yes | | replay from S |
+//! | no | Q is S or later: P was not trimmed after a merge | replay from Q |
+//! | no | Q is before S | refused: edits in between are gone, B is an older copy |
+//! | no | none | refused: the edits are of another file |
 //!
 //! Damage of the pending log is an error, as its recovery gives it; the sorted file stays readable. Nothing of either is changed then.
 
@@ -311,22 +311,21 @@ fn create_pending(
 /// The position from which edits are to be replayed: see the module's table. `Mismatch` if the files do not belong together.
 fn replay_from(base: &Super, pending: &PendingSuper) -> Result<LogPosition> {
     let start = pending.start.position();
-    match base.contained {
-        Some(contained) if contained.pending == pending.identity => {
-            if contained.until < start {
-                return Err(Error::new(
-                    Kind::Mismatch,
-                    "edits between the sorted file and its pending ones are gone: it is an older copy",
-                )
-                .found(
-                    format!("a file of {}", contained.until),
-                    format!("one of {start} or later"),
-                ));
-            }
-            Ok(contained.until)
-        }
-        _ if pending.base == base.identity => Ok(start),
-        _ => Err(Error::new(
+    if pending.base == base.identity {
+        return Ok(start);
+    }
+    let contained = base.contained;
+    match contained.filter(|contained| contained.pending == pending.identity) {
+        Some(contained) if contained.until >= start => Ok(contained.until),
+        Some(contained) => Err(Error::new(
+            Kind::Mismatch,
+            "edits between the sorted file and its pending ones are gone: it is an older copy",
+        )
+        .found(
+            format!("a file of {}", contained.until),
+            format!("one of {start} or later"),
+        )),
+        None => Err(Error::new(
             Kind::Mismatch,
             "the pending edits are those of another sorted file",
         )
@@ -410,7 +409,6 @@ impl Replay {
                 let clears = frame.header.kind == CLEAR;
                 self.view.active = Layer::new(self.view.base.order(), clears)?;
                 self.count = if clears { 0 } else { self.view.base.count() };
-                self.bytes = EDIT_BYTES;
                 Ok(())
             }
             kind => Err(unknown_kind(log, address, kind)),

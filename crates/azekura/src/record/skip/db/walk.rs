@@ -6,6 +6,7 @@
 //!
 //! It does not know how edits come about.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use super::layers::{PendingEdit, View};
@@ -217,7 +218,7 @@ impl View {
             let stored = stored.filter(|(found, _)| *found == key);
             let stored = stored.map(|(_, value)| value);
             let value = match entry {
-                Some(entry) => entry.over_base(stored, reducer)?.map(|v| v.into_owned()),
+                Some(entry) => entry.over_base(stored, reducer)?.map(Cow::into_owned),
                 None => stored.map(room::copy).transpose()?,
             };
             if let Some(value) = value {
