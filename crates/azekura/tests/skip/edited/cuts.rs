@@ -74,7 +74,7 @@ impl Run {
         } else {
             Durability::Process
         };
-        let memory = *random.choose(&[4 << 10, 4 << 10, 64 << 20]);
+        let memory = *random.choose(&[4u64 << 10, 4 << 10, 64 << 20]);
         let long = *random.choose(&[20, 300, 3000]);
         let steps = (0..count)
             .map(|_| match random.below(40) {
@@ -103,9 +103,7 @@ impl Run {
             .collect();
         Self {
             reducer,
-            options: EditOptions::new()
-                .memory(memory as u64)
-                .durability(durability),
+            options: EditOptions::new().memory(memory).durability(durability),
             steps,
             states: RefCell::default(),
         }
@@ -143,7 +141,7 @@ impl Run {
                     self.states
                         .borrow_mut()
                         .push(after.records(self.reducer, Order::Lexical));
-                    self.apply(&store, edit)?;
+                    Self::apply(&store, edit)?;
                     model = after;
                     ledger.acknowledge();
                     if self.options.durability == Durability::Power {
@@ -160,7 +158,7 @@ impl Run {
         Ok(())
     }
 
-    fn apply(&self, store: &Store, step: &Step) -> azekura::Result<()> {
+    fn apply(store: &Store, step: &Step) -> azekura::Result<()> {
         match (step, store) {
             (Step::Put(key, value), _) => store.put(key, value),
             (Step::Remove(key), _) => store.remove(key).map(drop),
@@ -275,6 +273,7 @@ fn shown(records: &Records) -> Vec<String> {
     shown.collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
 fn text(error: azekura::Error) -> String {
     error.to_string()
 }
@@ -342,15 +341,12 @@ fn a_cut_at_each_event_of_a_merge_loses_nothing_and_counts_nothing_twice() {
             let mut model = Model::default();
             let mut edit = |at: std::ops::Range<usize>| {
                 for (key, value) in &edits[at] {
-                    match value {
-                        Some(value) => {
-                            store.put(key, value).unwrap();
-                            model.put(reducer, key, value);
-                        }
-                        None => {
-                            store.remove(key).unwrap();
-                            model.remove(key);
-                        }
+                    if let Some(value) = value {
+                        store.put(key, value).unwrap();
+                        model.put(reducer, key, value);
+                    } else {
+                        store.remove(key).unwrap();
+                        model.remove(key);
                     }
                 }
             };
@@ -421,8 +417,8 @@ fn a_full_disk_leaves_edits_pending() {
         let seed = round_seed() + 33_000_000 + round;
         let mut random = Random::new(seed);
         let reducer = *random.choose(&["last", "total-decimal"]);
-        let memory = *random.choose(&[16 << 10, 1 << 20]);
-        let options = EditOptions::new().memory(memory as u64);
+        let memory = *random.choose(&[16u64 << 10, 1 << 20]);
+        let options = EditOptions::new().memory(memory);
         let _case = case(seed, &(reducer, &options));
         let disk = SimDisk::new(seed);
         let store = Store::create(&disk, reducer, &options).unwrap();

@@ -172,12 +172,15 @@ pub(crate) fn all(reader: &dyn Reader) -> Result<Records> {
     Ok(records)
 }
 
+/// The values of a key, in the order in which they were put.
+type Values = Vec<Vec<u8>>;
+
 /// What was put under each key since it was last removed, in order: nothing is reduced before it is compared.
 #[derive(Clone, Default)]
 pub(crate) struct Model {
-    values: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    values: BTreeMap<Vec<u8>, Values>,
     /// What keys had before each edit since the last merge.
-    undo: Vec<(Vec<u8>, Option<Vec<Vec<u8>>>)>,
+    undo: Vec<(Vec<u8>, Option<Values>)>,
 }
 
 impl Model {

@@ -1,6 +1,7 @@
 //! Random edits, merges, reverts and openings against the model; and the conformance suite of the contract.
 //!
-//! Every answer is compared: of single keys, of scans in parts, of cursors in both directions, of counts. It cuts nothing: `cuts` does.
+//! Configuration and population are drawn, and memory so small that merges happen by themselves. Every answer is compared: of single
+//! keys, of scans in parts, of cursors in both directions, of counts. It cuts nothing: `cuts` does.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -229,8 +230,8 @@ fn many(store: &Store, model: &mut Model, population: &Population, random: &mut 
 fn the_map_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let number = AtomicU64::new(0);
-    for memory in [8 << 10, 64 << 20] {
-        let options = EditOptions::new().memory(memory as u64);
+    for memory in [8u64 << 10, 64 << 20] {
+        let options = EditOptions::new().memory(memory);
         let make = || -> Box<dyn Engine> {
             let name = format!("{}.azs", number.fetch_add(1, Ordering::Relaxed));
             Box::new(SkipDb::create(folder.path().join(name), &options).unwrap())

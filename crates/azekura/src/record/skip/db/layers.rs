@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(over(adds(b"5"), Some(adds(b"2"))), adds(b"7"));
         let value = |entry: PendingEdit<'static>, base: Option<&[u8]>| {
             let value = entry.over_base(base, &total).unwrap();
-            value.map(|value| value.into_owned())
+            value.map(Cow::into_owned)
         };
         assert_eq!(value(PendingEdit::Removed, Some(b"1")), None);
         assert_eq!(value(replaces(b"x"), Some(b"1")), Some(b"x".to_vec()));

@@ -195,7 +195,7 @@ impl View {
         let mut layers: Vec<_> = layers.map(|layer| layer.entries.cursor()).collect();
         let mut base = has_base.then(|| self.base.cursor());
         for layer in &mut layers {
-            last_before(&mut **layer, key)?;
+            last_before(&mut **layer, key, order)?;
         }
         if let Some(base) = &mut base {
             seek_before(base, key)?;
@@ -239,14 +239,18 @@ impl View {
     }
 }
 
-/// Moves to the last entry before `key`, or of all; on none if there is none.
-fn last_before(cursor: &mut dyn Cursor, key: Option<&[u8]>) -> Result<bool> {
-    match key {
-        None => cursor.last(),
-        Some(key) => {
-            // Where none is at it or after it, the previous one is the last.
-            cursor.seek(key)?;
-            cursor.previous()
+/// Moves to the last entry before `key`, or of all; on none if there is none. Entries may come meanwhile, also after `key`.
+fn last_before(cursor: &mut dyn Cursor, key: Option<&[u8]>, order: Order) -> Result<bool> {
+    let Some(key) = key else {
+        return cursor.last();
+    };
+    // Where none is at it or after it, the previous one is the last.
+    cursor.seek(key)?;
+    loop {
+        let is_there = cursor.previous()?;
+        let is_before = |(found, _)| order.compare(found, key).is_lt();
+        if !is_there || cursor.record().is_some_and(is_before) {
+            return Ok(is_there);
         }
     }
 }
