@@ -18,7 +18,7 @@
 //!       writer, node_builder ---- layout ---- repair       blocks   verified bytes of a mapped file
 //! ```
 //!
-//! The nodes of blocks are those of the trees (`node`), filled to the last byte. It does not know how a file is changed.
+//! The nodes of blocks are those of the trees (`node`), filled to the last byte. How a file is edited, and replaced by another: `db`.
 
 mod arena;
 mod blocks;

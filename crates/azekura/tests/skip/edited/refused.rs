@@ -234,6 +234,61 @@ fn keys_and_values_beyond_the_limits_are_refused() {
     );
 }
 
+/// What another program has put under the name is left as it is, and what is edited stays pending.
+#[test]
+fn a_file_that_was_replaced_is_not_overwritten() {
+    let folder = folder();
+    let path = folder.path().join("a.azs");
+    let db = SkipDb::create(&path, &options()).unwrap();
+    for round in 0..2 {
+        db.put(b"key", b"1").unwrap();
+        db.verify_path().unwrap();
+        let kept = folder.path().join("kept");
+        std::fs::rename(&path, &kept).unwrap();
+        std::fs::write(&path, b"someone else's").unwrap();
+        assert_eq!(db.verify_path().unwrap_err().kind(), Kind::Io, "{round}");
+        assert_eq!(db.merge(&mut |_, _| {}).unwrap_err().kind(), Kind::Io);
+        assert_eq!(std::fs::read(&path).unwrap(), b"someone else's");
+        assert!(db.has_pending());
+        std::fs::rename(&kept, &path).unwrap();
+        db.merge(&mut |_, _| {}).unwrap();
+        assert_eq!(SkipReader::open(&path).unwrap().count(), 1);
+    }
+}
+
+/// What a repair leaves of a damaged file is the one that its pending edits belong to.
+#[test]
+fn a_repaired_file_takes_its_pending_edits() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let db = SkipDb::create(at("a.azs"), &options()).unwrap();
+    for number in 0..2000u32 {
+        db.put(&number.to_le_bytes(), &[7; 100]).unwrap();
+    }
+    db.merge(&mut |_, _| {}).unwrap();
+    db.put(b"pending", b"1").unwrap();
+    db.close().unwrap();
+    let mut bytes = std::fs::read(at("a.azs")).unwrap();
+    bytes[40_000] ^= 1;
+    std::fs::write(at("a.azs"), &bytes).unwrap();
+    // Its damage keeps it from being merged, and nothing else.
+    let db = SkipDb::open(at("a.azs"), &options()).unwrap();
+    assert_eq!(
+        db.merge(&mut |_, _| {}).unwrap_err().kind(),
+        Kind::Corrupted
+    );
+    assert_eq!(db.get(b"pending").unwrap(), Some(b"1".to_vec()));
+    assert!(!db.check(&mut |_, _| {}).unwrap().is_sound());
+    drop(db);
+    let repaired = azekura::record::skip::repair(&at("a.azs"), &at("b.azs"), &mut |_, _| {});
+    let left = repaired.unwrap().recovered;
+    assert!(left < 2000 && left > 1800);
+    std::fs::rename(at("b.azs"), at("a.azs")).unwrap();
+    let db = SkipDb::open(at("a.azs"), &options()).unwrap();
+    db.merge(&mut |_, _| {}).unwrap();
+    assert_eq!(db.base().count(), left + 1);
+}
+
 /// What is asked from within another store's closure would wait for itself.
 #[test]
 fn a_merge_within_an_update_of_another_store_is_refused() {

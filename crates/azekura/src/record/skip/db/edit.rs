@@ -14,6 +14,7 @@
 //! An entry that cannot be changed for want of memory, after its frame was appended, poisons the store: the next open has the edit.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -155,6 +156,7 @@ impl Core {
     ) -> Result<()> {
         self.begin_edit()?;
         let mut outcome = Outcome::default();
+        let is_appended = Cell::new(false);
         {
             let _inside = self.gate.enter();
             let pin = self.log.pin();
@@ -165,13 +167,13 @@ impl Core {
                     let change = make(view, entry, present)?;
                     if let Some(change) = &change {
                         self.append(&pin, key, change)?;
+                        is_appended.set(true);
                     }
                     Ok(change)
                 });
                 match made.and_then(|made| made) {
                     Ok(None) => Edit::Keep,
                     Ok(Some(change)) => {
-                        outcome.is_appended = true;
                         outcome.count = change.count();
                         outcome.bytes = (key.len() + change.entry.len()) as u64 + EDIT_BYTES;
                         Edit::Put(change.entry.into())
@@ -182,6 +184,7 @@ impl Core {
                     }
                 }
             });
+            outcome.is_appended = is_appended.get();
             self.finish_edit(&pin, applied, outcome)?;
         }
         self.end_edit()
@@ -189,7 +192,8 @@ impl Core {
 
     /// Step 4: what the layer answered.
     fn finish_edit(&self, pin: &Pin, applied: Result<()>, outcome: Outcome) -> Result<()> {
-        if applied.is_err() && outcome.is_appended {
+        // Also where the device took back what the closure was shown of the file.
+        if outcome.is_appended && (applied.is_err() || outcome.failed.is_some()) {
             self.log.poison();
         }
         applied?;

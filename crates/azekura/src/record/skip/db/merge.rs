@@ -29,6 +29,7 @@ use super::layers::{Layer, View};
 use super::layout::PendingSuper;
 use crate::engine::Reader as _;
 use crate::error::{Error, Kind, Result};
+use crate::io::file::File;
 use crate::kernel::Committed;
 use crate::log::{End, Use};
 use crate::record::gate;
@@ -155,6 +156,8 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Arc<SkipReader>> {
         let base = Arc::new(self.write_merged(cut, progress)?);
+        // What another one has put there is not replaced.
+        self.verify_base()?;
         let named = base.blocks.storage.take_name();
         let is_full = |error: &Error| error.kind() == Kind::Full;
         // A full device refuses a name before anything is changed.
@@ -165,6 +168,13 @@ impl Core {
             .and_then(|()| self.directory.sync())
             .inspect_err(|_| self.log.poison())?;
         Ok(base)
+    }
+
+    /// `Io` if the path does not lead to the sorted file any more.
+    pub(super) fn verify_base(&self) -> Result<()> {
+        let View { base, .. } = self.current();
+        let file = base.blocks.storage.as_file();
+        file.map_or(Ok(()), File::verify_path)
     }
 
     /// Step 3: the file, whole and without a name.

@@ -380,6 +380,7 @@ impl<K: Send + Sync> Persistent for SkipDb<K> {
     }
 
     fn verify_path(&self) -> Result<()> {
+        self.core.verify_base()?;
         self.core.log.verify_path()
     }
 }

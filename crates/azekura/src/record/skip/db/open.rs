@@ -44,8 +44,9 @@ use crate::record::skip::writer::Writer;
 
 /// Least memory of pending edits.
 const MEMORY_MIN: u64 = 4 << 10;
-/// Addresses of the pending file: more than it may become.
-const CAPACITY: u64 = 1 << 40;
+/// Addresses of the pending file besides those of its memory, and of what it has: of the longest records, and of edits that could not be
+/// merged.
+const ADDRESSES: u64 = 64 << 30;
 /// Into how many segments the memory of pending edits is divided, and the sizes to choose from for them.
 const SEGMENTS: u64 = 16;
 const SIZE_MIN: u64 = 4 << 10;
@@ -225,8 +226,7 @@ fn open_core(
     let size = storage.size()?;
     let segments = segments_of(storage.as_ref(), last.geometry, size)?;
     storage.resize(size.max(last.geometry.offset_of(segments as u32)))?;
-    let log = Log::new(Arc::clone(&storage), storage.map(CAPACITY)?, last.geometry)?;
-    log.segments().allow(CAPACITY);
+    let log = open_log(&storage, last.geometry, options)?;
     log.segments().begin_adoption(segments as u32);
     let mut prior = recover::prior(last, &log)?;
     // The sorted file got its name after a sync of the log.
@@ -280,6 +280,16 @@ fn remedy(path: &Path) -> String {
     )
 }
 
+fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &EditOptions) -> Result<Log> {
+    let memory = options.memory.min(1 << 40);
+    let capacity = ADDRESSES + (4 * memory).next_multiple_of(4096);
+    let there = storage.size()?.next_multiple_of(4096);
+    let map = storage.map(capacity.max(2 * there))?;
+    let log = Log::new(Arc::clone(storage), map, geometry)?;
+    log.segments().allow(capacity.max(2 * there));
+    Ok(log)
+}
+
 /// Writes a pending file without an edit, closed, and syncs it.
 fn create_pending(
     storage: &Arc<dyn Storage>,
@@ -294,7 +304,7 @@ fn create_pending(
         salt: identity as u32,
     };
     storage.resize(geometry.offset_of(1))?;
-    let log = Log::new(Arc::clone(storage), storage.map(CAPACITY)?, geometry)?;
+    let log = open_log(storage, geometry, options)?;
     let mut manifest = recover::begin(&log)?;
     manifest.open = false;
     manifest.durable = log.end().position();
