@@ -5,12 +5,14 @@
 //! | here | a store, and the model next to it |
 //! | `model` | thousands of edits, merges, reverts and openings, read in every way; the conformance suite |
 //! | `cuts` | loss of power and death at each event of edits and merges; a full disk, and calls that fail |
+//! | `killed` | a process that is killed while it edits and merges |
 //! | `threads` | readers and editors during merges |
 //! | `refused` | wrong input, files that do not belong together, damage of the pending file |
 //! | `defects` | what a rival of the same shape does wrong, by name |
 
 mod cuts;
 mod defects;
+mod killed;
 mod model;
 mod refused;
 mod threads;

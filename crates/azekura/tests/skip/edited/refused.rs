@@ -251,8 +251,14 @@ fn a_file_that_was_replaced_is_not_overwritten() {
         assert_eq!(std::fs::read(&path).unwrap(), b"someone else's");
         assert!(db.has_pending());
         std::fs::rename(&kept, &path).unwrap();
+        let before = SkipReader::open(&path).unwrap();
+        before.verify_path().unwrap();
         db.merge(&mut |_, _| {}).unwrap();
-        assert_eq!(SkipReader::open(&path).unwrap().count(), 1);
+        let after = SkipReader::open(&path).unwrap();
+        after.verify_path().unwrap();
+        // A reader of the file before keeps it, and can see that it is replaced.
+        assert_eq!((before.count(), after.count()), (round, 1));
+        assert_eq!(before.verify_path().unwrap_err().kind(), Kind::Io);
     }
 }
 

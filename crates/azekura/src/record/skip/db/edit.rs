@@ -122,8 +122,7 @@ impl Core {
             Edit::Put(value) => {
                 limits(view.base.order()).check(key, &value)?;
                 let kind = if is_present { PUT } else { INSERT };
-                let entry =
-                    room::concat(&[&PendingEdit::Replaces((&[]).into()).encode()?, &value])?;
+                let entry = PendingEdit::Replaces(Cow::Borrowed(&value)).encode()?;
                 Some(Change { kind, value, entry })
             }
             Edit::Remove if is_present => Some(Change {
@@ -175,7 +174,7 @@ impl Core {
                     Ok(None) => Edit::Keep,
                     Ok(Some(change)) => {
                         outcome.count = change.count();
-                        outcome.bytes = (key.len() + change.entry.len()) as u64 + EDIT_BYTES;
+                        outcome.bytes = (key.len() + change.value.len()) as u64 + EDIT_BYTES;
                         Edit::Put(change.entry.into())
                     }
                     Err(error) => {
@@ -304,7 +303,7 @@ impl Core {
                 class = AllocationClass::Growth;
             }
             outcome.count += change.count();
-            outcome.bytes += (key.len() + change.entry.len()) as u64 + EDIT_BYTES;
+            outcome.bytes += (key.len() + change.value.len()) as u64 + EDIT_BYTES;
         }
         let mut layer_edits = room::vec(keys.len())?;
         if !frames.is_empty() {

@@ -27,9 +27,8 @@ use std::sync::atomic::Ordering;
 use super::Core;
 use super::layers::{Layer, View};
 use super::layout::PendingSuper;
-use crate::engine::Reader as _;
+use crate::engine::{Persistent as _, Reader as _};
 use crate::error::{Error, Kind, Result};
-use crate::io::file::File;
 use crate::kernel::Committed;
 use crate::log::{End, Use};
 use crate::record::gate;
@@ -146,7 +145,10 @@ impl Core {
             active: Arc::clone(&view.active),
         });
         merging.cut = None;
-        self.trim(merging, cut, &base)
+        self.trim(merging, cut, &base)?;
+        // A replacement lets go of what the one before it replaced: the frozen layer's memory.
+        self.replace_view(View::clone);
+        Ok(())
     }
 
     /// Steps 3 and 4: the file that has the name then.
@@ -173,8 +175,7 @@ impl Core {
     /// `Io` if the path does not lead to the sorted file any more.
     pub(super) fn verify_base(&self) -> Result<()> {
         let View { base, .. } = self.current();
-        let file = base.blocks.storage.as_file();
-        file.map_or(Ok(()), File::verify_path)
+        base.verify_path()
     }
 
     /// Step 3: the file, whole and without a name.

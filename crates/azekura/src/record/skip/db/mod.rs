@@ -219,7 +219,8 @@ impl<K> SkipDb<K> {
     }
 
     /// Writes all pending edits into the sorted file: another one with all records replaces it. Durable when it returns; readers and
-    /// edits continue meanwhile. `progress` is called with (done, total) of records, about. Does nothing if nothing is pending.
+    /// edits continue meanwhile. `progress` is called with (done, total) of records, about, and does not edit this store. Syncs if nothing
+    /// is pending.
     ///
     /// Errors: `Full`, `Io`, `Corrupted` if a record of the file cannot be read, and then the edits stay pending; `Poisoned` after an
     /// error that leaves unknown what the device has: what was acknowledged is found by the next open; `Invalid` inside the closure
