@@ -16,6 +16,7 @@
 //!   builder   what users call           reader   what users call
 //!     sorter, arena, merge, reduce        cursor, check    search   the ways down
 //!       writer, node_builder ---- layout ---- repair       blocks   verified bytes of a mapped file
+//!   db        a file that is edited: pending edits over it, and merges that replace it
 //! ```
 //!
 //! The nodes of blocks are those of the trees (`node`), filled to the last byte. How a file is edited, and replaced by another: `db`.

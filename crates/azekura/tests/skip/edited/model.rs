@@ -272,3 +272,46 @@ fn maps_in_other_orders_conform() {
         tried_at_least(report.total(), 1, &format!("answers in an order: {report}"));
     }
 }
+
+/// What was merged or reverted takes no room of the pending file.
+#[test]
+fn the_pending_file_does_not_grow_with_merges_and_reverts() {
+    const MEMORY: u64 = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.azs");
+    let pending = folder.path().join("a.azs.pending");
+    let options = EditOptions::new().memory(MEMORY);
+    let mut db = SkipDb::create(&path, &options).unwrap();
+    let (mut most, mut edits) = (0, 0);
+    for round in 0..share(400) {
+        for number in 0..300u64 {
+            let key = (number * 7 % 100).to_string();
+            db.update(key.as_bytes(), &mut |_| Edit::put(&[7; 100]))
+                .unwrap();
+            edits += 1;
+        }
+        match round % 8 {
+            0..5 => db.revert().unwrap(),
+            5 => db.clear().unwrap(),
+            6 => {
+                drop(db);
+                db = SkipDb::open(&path, &options).unwrap();
+            }
+            _ => {}
+        }
+        most = most.max(std::fs::metadata(&pending).unwrap().len());
+    }
+    assert!(most < 4 * MEMORY, "the pending file takes {most} bytes");
+    db.merge(&mut |_, _| {}).unwrap();
+    db.close().unwrap();
+    let closed = std::fs::metadata(&pending).unwrap().len();
+    assert!(
+        closed <= 32 << 10,
+        "closed, the pending file takes {closed} bytes"
+    );
+    demand(
+        edits,
+        share(400) * 300,
+        "edits of 100 bytes in a pending file of 64 KiB",
+    );
+}
