@@ -179,19 +179,32 @@ pub(crate) fn walk_past_damage(
     mut count: u64,
     visit: &mut Each<'_>,
 ) -> Result<(Option<Bookmark>, bool)> {
-    let known = store.as_persistent().map(azekura::Persistent::damage);
-    let mut is_damaged = false;
-    for damage in known.into_iter().flatten() {
-        note!("azekura: damage: {damage}");
-        is_damaged |= damage.affects != Affects::Nothing;
-    }
+    walk_until(store, from, &mut |key, value| {
+        count -= 1;
+        visit(key, value)?;
+        Ok(flow(count > 0))
+    })
+}
+
+/// Called with key and value; whether to continue.
+pub(crate) type EachUntil<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'v;
+
+/// As `walk_past_damage`, until `visit` breaks.
+pub(crate) fn walk_until(
+    store: &(impl Reader + ?Sized),
+    from: Option<&Bookmark>,
+    visit: &mut EachUntil<'_>,
+) -> Result<(Option<Bookmark>, bool)> {
+    let mut is_damaged = note_known_damage(store);
     let mut done = Ok(());
     let next = store.scan_past(
         from,
-        &mut |key, value| {
-            count -= 1;
-            done = visit(key, value);
-            flow(done.is_ok() && count > 0)
+        &mut |key, value| match visit(key, value) {
+            Ok(flow) => flow,
+            Err(error) => {
+                done = Err(error);
+                ControlFlow::Break(())
+            }
         },
         &mut |error| {
             note!("azekura: damage: {error}");
@@ -200,6 +213,17 @@ pub(crate) fn walk_past_damage(
         },
     )?;
     done.map(|()| (next, is_damaged))
+}
+
+/// Reports the damage that a store knows of; whether something is lost or in doubt.
+pub(crate) fn note_known_damage(store: &(impl Reader + ?Sized)) -> bool {
+    let known = store.as_persistent().map(azekura::Persistent::damage);
+    let mut is_damaged = false;
+    for damage in known.into_iter().flatten() {
+        note!("azekura: damage: {damage}");
+        is_damaged |= damage.affects != Affects::Nothing;
+    }
+    is_damaged
 }
 
 /// What becomes of a record that is there already.

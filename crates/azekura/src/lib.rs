@@ -4,7 +4,7 @@
 //!
 //! | family | key | value | engines |
 //! |---|---|---|---|
-//! | record | bytes | bytes, small to medium | [`record::hash`] in a file; [`record::memory`] and [`record::cache`] |
+//! | record | bytes | bytes, small to medium | [`record::hash`] in a file; [`record::skip`] in a sorted one; [`record::memory`] and [`record::cache`] |
 //! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text

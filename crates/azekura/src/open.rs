@@ -17,7 +17,7 @@ use crate::record::tree::{self, TreeDb};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
-/// `Mismatch` if it is no azekura file, of a newer version, or a sorted file, which is never changed; `Locked` if it is open for
+/// `Mismatch` if it is no azekura file, of a newer version, or a sorted file, which is not changed in place; `Locked` if it is open for
 /// writing.
 pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
     open_to_grow(path, OpenOptions::new().capacity)
@@ -54,7 +54,7 @@ fn unchangeable(error: Error, path: &Path) -> Error {
     let is_sorted = error.kind() == Kind::Mismatch
         && File::open(path, Access::Read).is_ok_and(|file| is_sorted_file(&file));
     if is_sorted {
-        error.remedy("a sorted file is never changed: build another with `azekura skip`")
+        error.remedy("a sorted file is never changed in place: build another with `azekura skip`, or edit it with the library's `SkipDb`")
     } else {
         error
     }

@@ -188,3 +188,93 @@ fn damage_costs_a_range_and_a_repair_takes_out_the_rest() {
     place.run(&["check", "r.azs"]).ok();
     assert_eq!(place.run(&["list", "r.azs"]).ok(), out(&listed));
 }
+
+#[test]
+fn a_list_has_an_end_and_a_direction() {
+    let place = Place::new();
+    built(&place, 100, &[]);
+    let list = |more: &[&str]| place.run(&[&["list", "s.azs", "--keys"], more].concat());
+    let keys = |more: &[&str]| {
+        let listed = list(more).ok();
+        listed.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let range = ["--from", "00010", "--to", "00013"];
+    assert_eq!(keys(&range), ["00010", "00011", "00012"]);
+    let reversed = [&range[..], &["--reverse"]].concat();
+    assert_eq!(keys(&reversed), ["00012", "00011", "00010"]);
+    // Keys that are absent, and ends beyond the records.
+    assert_eq!(keys(&["--from", "000095", "--to", "00011"]), ["00010"]);
+    assert_eq!(keys(&["--to", "0"]), [""; 0]);
+    assert_eq!(keys(&["--reverse", "--from", "00098"]), ["00099", "00098"]);
+    assert_eq!(keys(&["--reverse", "--to", "x"]).len(), 100);
+    assert_eq!(keys(&["--from", "00010", "--to", "00010"]), [""; 0]);
+    let all = keys(&[]);
+    let mut reversed = keys(&["--reverse"]);
+    reversed.reverse();
+    assert_eq!(reversed, all);
+    // In parts, both ways.
+    let part = list(&["--to", "00013", "--limit", "2", "--from", "00010"]);
+    assert_eq!(out(&part), "00010\n00011\n");
+    let bookmark = part.err.trim_end().rsplit(' ').next().unwrap_or_default();
+    let rest = list(&["--to", "00013", "--bookmark", bookmark]);
+    assert_eq!((&*out(&rest), &*rest.err), ("00012\n", ""));
+    let part = list(&["--reverse", "--limit", "2", "--from", "00097"]);
+    assert_eq!(out(&part), "00099\n00098\n");
+    assert!(
+        part.err.contains("more with --reverse --to 00098"),
+        "{}",
+        part.err
+    );
+    assert_eq!(
+        keys(&["--reverse", "--from", "00097", "--to", "00098"]),
+        ["00097"]
+    );
+    let whole = list(&["--reverse", "--limit", "3", "--from", "00097"]);
+    assert_eq!(whole.err, "");
+    // In the order of the file.
+    place.write("numbers", "2\tb\n10\tc\n1\ta\n");
+    let order = [
+        "skip", "build", "d.azs", "tsv", "numbers", "--order", "decimal",
+    ];
+    place.run(&order).ok();
+    let listed = place.run(&["list", "d.azs", "--from", "2", "--to", "11", "--keys"]);
+    assert_eq!(listed.ok(), "2\n10\n");
+    // Several records of a key.
+    place.write("twice", "a\t1\nb\t2\nb\t3\n");
+    place
+        .run(&["skip", "build", "t.azs", "tsv", "twice", "--reducer", "all"])
+        .ok();
+    let listed = place.run(&["list", "t.azs", "--reverse", "--limit", "1"]);
+    assert_eq!(out(&listed), "b\t3\n");
+    assert!(listed.err.contains("of the same key"), "{}", listed.err);
+}
+
+#[test]
+fn a_list_that_ends_before_it_begins_and_one_without_an_order_are_refused() {
+    let place = Place::new();
+    built(&place, 10, &[]);
+    let error = place
+        .run(&["list", "s.azs", "--from", "00005", "--to", "00004"])
+        .error(3);
+    for part in [
+        "ends before it begins",
+        "00005",
+        "00004",
+        "exchange the keys",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    place.run(&["create", "h.azh"]).ok();
+    for option in [&["--reverse"][..], &["--to", "b"]] {
+        let error = place.run(&[&["list", "h.azh"], option].concat()).error(3);
+        for part in [
+            option[0],
+            "h.azh",
+            "found a hash file, expected a sorted file",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    let both = place.run(&["list", "s.azs", "--reverse", "--bookmark", "00"]);
+    assert_eq!(both.code, 2);
+}

@@ -27,6 +27,14 @@ impl Limits {
         Ok(())
     }
 
+    /// `TooLarge` if a value of so many bytes, which is not made yet, is.
+    pub(super) fn check_len(&self, key: &[u8], value_len: usize) -> Result<()> {
+        if value_len as u64 > self.value {
+            return Err(self.too_large("value", value_len, self.value, key));
+        }
+        Ok(())
+    }
+
     #[cold]
     fn too_large(&self, what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
         let message = format!(

@@ -10,11 +10,13 @@
 //! | `damage` | bits are flipped, the end is cut off, sectors cannot be read; it is repaired |
 //! | `cuts` | loss of power, a full disk, or an error, at any moment of the building |
 //! | `refused` | wrong input |
+//! | `edited` | pending edits: a store over such a file |
 //!
 //! Lines beginning `tried:` state how much was tried.
 
 mod cuts;
 mod damage;
+mod edited;
 mod model;
 mod refused;
 
@@ -57,7 +59,7 @@ impl std::fmt::Debug for Built {
 }
 
 /// What keys and values are made of.
-struct Population {
+pub(crate) struct Population {
     order: Order,
     prefix: Vec<u8>,
     key_max: usize,
@@ -69,7 +71,7 @@ struct Population {
 }
 
 impl Population {
-    fn draw(random: &mut Random, order: Order) -> Self {
+    pub(crate) fn draw(random: &mut Random, order: Order) -> Self {
         let is_lexical = order == Order::Lexical;
         let prefix_len = *random.choose(&[0, 0, 5, 30]);
         Self {
@@ -92,7 +94,7 @@ impl Population {
         }
     }
 
-    fn key(&self, random: &mut Random) -> Vec<u8> {
+    pub(crate) fn key(&self, random: &mut Random) -> Vec<u8> {
         let len = random.index(self.key_max + 1);
         let mut key = self.prefix.clone();
         key.extend((0..len).map(|_| *random.choose(self.letters)));
@@ -110,7 +112,7 @@ impl Population {
         key
     }
 
-    fn value(&self, random: &mut Random) -> Vec<u8> {
+    pub(crate) fn value(&self, random: &mut Random) -> Vec<u8> {
         if random.below(100) < self.long_percent {
             let len = 500 + random.index(5000);
             return random.bytes(len);
@@ -134,7 +136,7 @@ impl Population {
 }
 
 /// The order that is drawn: the lexical every second time.
-fn draw_order(random: &mut Random) -> Order {
+pub(crate) fn draw_order(random: &mut Random) -> Order {
     if random.one_in(2) {
         return Order::Lexical;
     }
@@ -278,7 +280,7 @@ impl Built {
 
 /// What a reducer makes of values, written without regard to speed.
 #[expect(clippy::big_endian_bytes, reason = "it is what one of them is for")]
-fn reduced(reducer: &str, values: &[&[u8]]) -> Vec<Vec<u8>> {
+pub(crate) fn reduced(reducer: &str, values: &[&[u8]]) -> Vec<Vec<u8>> {
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
         return Vec::new();
     };

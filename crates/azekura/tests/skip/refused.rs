@@ -11,7 +11,7 @@ use azekura::record::hash::HashReader;
 use azekura::record::skip::{BuildOptions, Reducer, SkipBuilder, SkipReader};
 use azekura::{Error, Kind};
 
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -21,7 +21,7 @@ fn file(folder: &tempfile::TempDir, name: &str, options: &BuildOptions) -> Arc<S
     Arc::new(builder.finish(&mut |_, _| {}).unwrap())
 }
 
-fn is(error: &Error, kind: Kind, parts: &[&str]) {
+pub(crate) fn is(error: &Error, kind: Kind, parts: &[&str]) {
     assert_eq!(error.kind(), kind, "{error}");
     let text = error.to_string();
     for part in parts {

@@ -18,6 +18,8 @@
 //! | 38 | 1 | length of the name of the order |
 //! | 39 | 1 | zero |
 //! | 40 | .. | name of the order of keys |
+//! | .. | 8 | identity of the pending file whose edits a merge wrote into this file (`db`); zeros from here on: there is none |
+//! | .. | 8, 4 | of these edits, those before this position of its log: sequence, offset |
 //!
 //! A block takes 4096 bytes at its number times 4096:
 //!
@@ -51,6 +53,7 @@ use crate::format::checksum::crc;
 use crate::format::superblock::{self, SLOT_SIZE, Superblock};
 use crate::io::Storage;
 use crate::kernel::Slots;
+use crate::log::LogPosition;
 use crate::node::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::order::Order;
 
@@ -77,6 +80,15 @@ const _: () = assert!(OVERFLOW_HEAD + INSIDE + 1 > PIECE as usize);
 const _: () = assert!(OVERFLOW_HEAD + STEM >= PIECE as usize);
 const _: () = assert!(BLOCK.is_multiple_of(PIECE) && superblock::SIZE.is_multiple_of(BLOCK));
 
+/// The pending edits that a merge wrote into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contained {
+    /// Identity of the pending file, never 0.
+    pub(super) pending: u64,
+    /// All of its edits before this position.
+    pub(super) until: LogPosition,
+}
+
 /// The superblock's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Super {
@@ -90,6 +102,7 @@ pub(super) struct Super {
     pub(super) height: u8,
     pub(super) repeats: bool,
     pub(super) order: Order,
+    pub(super) contained: Option<Contained>,
 }
 
 impl Super {
@@ -106,6 +119,9 @@ impl Super {
             .u8(name.len() as u8)
             .u8(0)
             .bytes(name.as_bytes());
+        if let Some(Contained { pending, until }) = self.contained {
+            give.u64(pending).u64(until.sequence).u32(until.offset);
+        }
         give.0
     }
 
@@ -152,6 +168,14 @@ impl Super {
         let len = take.u8()?;
         let zero = take.u8()?;
         let name = take.bytes(len.into())?;
+        let contained = if take.rest_is_zero() {
+            None
+        } else {
+            Some(Contained {
+                pending: take.u64().filter(|pending| *pending != 0)?,
+                until: LogPosition::new(take.u64()?, take.u32()?),
+            })
+        };
         let found = Self {
             identity,
             size,
@@ -161,6 +185,7 @@ impl Super {
             height,
             repeats: repeats == 1,
             order: Order::default(),
+            contained,
         };
         let is_possible = take.rest_is_zero()
             && zero == 0
@@ -355,6 +380,7 @@ mod tests {
             height: 1,
             repeats: true,
             order: Order::Decimal,
+            contained: None,
         }
     }
 
@@ -369,6 +395,35 @@ mod tests {
         assert_eq!(payload[40..], *b"decimal");
         let (found, name) = Super::decode(&payload).unwrap();
         assert_eq!((found.count, name), (9, &b"decimal"[..]));
+    }
+
+    #[test]
+    fn what_a_merge_contained_stands_after_the_name() {
+        let contained = Contained {
+            pending: 0x1122,
+            until: LogPosition::new(7, 64),
+        };
+        let top = Super {
+            contained: Some(contained),
+            ..top()
+        };
+        let payload = top.encode();
+        assert_eq!(payload[47..55], 0x1122u64.to_le_bytes());
+        assert_eq!(payload[55..63], 7u64.to_le_bytes());
+        assert_eq!(payload[63..], 64u32.to_le_bytes());
+        let (found, _) = Super::decode(&payload).unwrap();
+        assert_eq!(found.contained, Some(contained));
+        // A pending file has an identity, and what follows is zero.
+        let other = |at: usize, byte: u8| {
+            let mut payload = [&payload[..], &[0; 8]].concat();
+            payload[at] = byte;
+            payload[47] = if at == 47 { byte } else { 0x22 };
+            payload
+        };
+        assert!(Super::decode(&other(70, 1)).is_none());
+        let mut nameless = other(47, 0);
+        nameless[48] = 0;
+        assert!(Super::decode(&nameless).is_none());
     }
 
     #[test]

@@ -16,15 +16,17 @@
 //!   builder   what users call           reader   what users call
 //!     sorter, arena, merge, reduce        cursor, check    search   the ways down
 //!       writer, node_builder ---- layout ---- repair       blocks   verified bytes of a mapped file
+//!   db        a file that is edited: pending edits over it, and merges that replace it
 //! ```
 //!
-//! The nodes of blocks are those of the trees (`node`), filled to the last byte. It does not know how a file is changed.
+//! The nodes of blocks are those of the trees (`node`), filled to the last byte. How a file is edited, and replaced by another: `db`.
 
 mod arena;
 mod blocks;
 mod builder;
 mod check;
 mod cursor;
+mod db;
 mod layout;
 mod merge;
 mod node_builder;
@@ -37,6 +39,7 @@ mod writer;
 
 pub use builder::{BuildOptions, SkipBuilder};
 pub use cursor::SkipCursor;
+pub use db::{EditOptions, Reducing, ReducingSkipDb, Replacing, SkipDb};
 pub use reader::SkipReader;
 pub use reduce::{Reduce, Reducer};
 pub use repair::{SkipRepairReport, repair};

@@ -325,6 +325,12 @@ impl Persistent for SkipReader {
     fn damage(&self) -> Vec<Damage> {
         self.blocks.damaged_slots()
     }
+
+    /// Where the file is edited, a merge replaces it: a reader keeps what it has, and opens the path again to see the newer one.
+    fn verify_path(&self) -> Result<()> {
+        let file = self.blocks.storage.as_file();
+        file.map_or(Ok(()), File::verify_path)
+    }
 }
 
 /// Bookmarks.

@@ -81,7 +81,8 @@ impl Reducer {
         })
     }
 
-    fn name(&self) -> &'static str {
+    /// The word of it, which is that of its kind where it has a parameter.
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Last => "last",
             Self::First => "first",
@@ -93,6 +94,19 @@ impl Reducer {
             Self::Own(_) => "own",
         }
     }
+}
+
+/// The value that a reducer leaves of two of one key. Errors: `Full`.
+pub(super) fn reduced(reducer: &Reducer, first: &[u8], second: &[u8]) -> Result<Vec<u8>> {
+    let mut values = Values::default();
+    values.add(reducer, first)?;
+    values.add(reducer, second)?;
+    let mut left = Vec::new();
+    values.reduce(reducer, &[], &mut |_, value| {
+        left = room::copy(value)?;
+        Ok(())
+    })?;
+    Ok(left)
 }
 
 /// Of the values of one key, what the reducer needs.

@@ -117,7 +117,8 @@ pub(super) fn repair_storage(
         report.lose(top.count - done, last_key.as_deref(), None);
     }
     report.recovered = writer.count();
-    writer.finish()?;
+    // So its pending edits still know it.
+    writer.finish_with(top.contained)?;
     Ok(report)
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::layout::{BLOCK, INSIDE, OverflowHead, STEM, Super, child, head};
+use super::layout::{BLOCK, Contained, INSIDE, OverflowHead, STEM, Super, child, head};
 use super::limits;
 use super::node_builder::{ClosedNode, NodeBuilder};
 use crate::error::{Error, Kind, Result};
@@ -223,7 +223,12 @@ impl Writer {
     }
 
     /// Writes what is left, and the superblock, and syncs: the storage is a whole file.
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(self) -> Result<()> {
+        self.finish_with(None)
+    }
+
+    /// As `finish`, of a file that contains pending edits.
+    pub(super) fn finish_with(mut self, contained: Option<Contained>) -> Result<()> {
         let mut root = None;
         let mut level = 0;
         while self.count > 0 && root.is_none() {
@@ -249,6 +254,7 @@ impl Writer {
             height: level as u8,
             repeats: self.repeats,
             order: self.order,
+            contained,
         };
         let storage = &self.out.storage;
         storage.resize(size)?;
