@@ -46,11 +46,20 @@ fn simulated(random: &mut Random) -> CreateOptions {
     options.opening(opening).segment_size(64 << 10)
 }
 
+/// A number as keys of eight bytes state it.
+#[expect(
+    clippy::big_endian_bytes,
+    reason = "keys whose order is that of numbers"
+)]
+fn eight(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
 /// A key of this number, of a length that depends on it.
 fn key(number: u64, order: Order) -> Vec<u8> {
     let name = order.name();
     let first = if name.ends_with("big-endian") {
-        number.to_be_bytes().to_vec()
+        eight(number).to_vec()
     } else if order == Order::Lexical && number.is_multiple_of(31) {
         format!("{number:07}{}", "k".repeat((number % 480) as usize)).into_bytes()
     } else {

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use azekura::engine::{Engine, Ordered, Persistent, Reader};
-use azekura::record::tree::TreeDb;
+use azekura::record::tree::{CreateOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, order::Order};
 
-use super::{key, opening, options, value};
+use super::{eight, key, opening, options, value};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -146,7 +146,7 @@ fn a_tree_agrees_with_a_sorted_map() {
     for round in 0..share(24) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
-        let drawn = options(&mut random, seed % 2 == 0);
+        let drawn = options(&mut random, seed.is_multiple_of(2));
         let keys = *random.choose(&[10, 300, 3000, 20_000]);
         let _shown = case(seed, &(&drawn, keys));
         let folder = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn a_tree_agrees_with_a_sorted_map() {
                 } else {
                     drop(db);
                 }
-                db = TreeDb::open(&path, &opening(&mut random, seed % 2 == 0)).unwrap();
+                db = TreeDb::open(&path, &opening(&mut random, seed.is_multiple_of(2))).unwrap();
                 assert_same(&db, &model);
             } else {
                 let copy = folder.path().join("copy.azt");
@@ -186,11 +186,11 @@ fn a_tree_agrees_with_a_sorted_map() {
 fn ascending_keys_leave_full_leaves_and_a_bound_of_random_ones() {
     let folder = tempfile::tempdir().unwrap();
     let fill = |name: &str, ascending: bool| {
-        let db = TreeDb::create(folder.path().join(name), &Default::default()).unwrap();
+        let db = TreeDb::create(folder.path().join(name), &CreateOptions::default()).unwrap();
         let mut random = Random::new(3);
         for number in 0..100_000_u64 {
             let number = if ascending { number } else { random.u64() };
-            db.put(&number.to_be_bytes(), &[7; 8]).unwrap();
+            db.put(&eight(number), &[7; 8]).unwrap();
         }
         db.stats().live_bytes / db.count()
     };

@@ -136,7 +136,7 @@ impl Case {
             digest(now.iter().map(|(key, value)| (&key[..], &value[..])))
         };
         self.states.borrow_mut().push(of(&now));
-        if self.steps.len() % 2 == 0 {
+        if self.steps.len().is_multiple_of(2) {
             db.close().unwrap();
             db = open(disk, &self.next).unwrap();
         } else {
@@ -260,7 +260,6 @@ fn every_cut_leaves_a_prefix() {
         );
         counts = counts.plus(tried);
     }
-    println!("tried: {counts:?}");
     let states = counts.crash_states + counts.recovery_cuts + counts.kills;
     tried_at_least(states, 20_000, "states after a crash");
 }

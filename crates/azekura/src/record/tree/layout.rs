@@ -417,6 +417,7 @@ fn page_seed(salt: u32, unit: u64) -> u32 {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a panic is a failed test")]
 mod tests {
     use super::*;
 

@@ -155,7 +155,7 @@ struct State {
 }
 
 impl Space {
-    /// SpaceGuard in the segments of a log; page numbers below `pages` were given out.
+    /// Room in the segments of a log; page numbers below `pages` were given out.
     pub(super) fn new(log: Arc<Log>, pages: u32) -> Self {
         let state = Mutex::new(State {
             pages,

@@ -31,7 +31,7 @@ fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
     let mut random = Random::new(7);
     let mut model = BTreeMap::new();
     let mut db = TreeDb::create(&path, &small()).unwrap();
-    for round in 0..6 {
+    for round in 0..6_u8 {
         for _ in 0..20_000 {
             let key = random.below(30_000).to_string().into_bytes();
             if random.below(4) == 0 {
@@ -42,7 +42,7 @@ fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
                 } else {
                     random.below(100)
                 };
-                let value = vec![round as u8; len as usize];
+                let value = vec![b'a' + round; len as usize];
                 db.put(&key, &value).unwrap();
                 model.insert(key, value);
             }
