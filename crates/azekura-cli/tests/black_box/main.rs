@@ -25,4 +25,5 @@ mod skip;
 mod stress;
 mod threads;
 mod tour;
+mod tree;
 mod watch;

@@ -5,7 +5,7 @@
 
 use super::Core;
 use crate::error::Result;
-use crate::node::tree::{NodeStore, To};
+use crate::node::tree::{NodeStore, ROOT, To};
 use crate::node::{Found, Node};
 use crate::room;
 
@@ -60,7 +60,8 @@ impl Buffer {
 impl Core {
     /// Levels of the tree.
     pub(super) fn levels(&self) -> u32 {
-        let root = self.tree.nodes.frame(crate::node::tree::ROOT);
+        let _ = self.tree.way(To::First, 0);
+        let root = self.tree.nodes.frame(ROOT);
         root.map_or(0, |frame| u32::from(self.tree.node(frame).level()) + 1)
     }
 

@@ -1,0 +1,70 @@
+//! Tree files by the command line: made, filled, read in order, copied, and refused by the commands that are of hash files.
+//!
+//! It does not test what a crash leaves: the library's own tests do.
+
+use crate::program::{Place, lines};
+
+#[test]
+fn a_tree_is_made_and_taken_by_every_command_that_takes_any_store() {
+    let place = Place::new();
+    place.run(&["create", "t.azt", "--order", "decimal"]).ok();
+    place
+        .run(&["set", "t.azt", "10", "ten", "9", "nine", "100", "more"])
+        .ok();
+    assert_eq!(place.run(&["get", "t.azt", "9"]).ok(), "nine\n");
+    place.run(&["get", "t.azt", "8"]).no();
+    let listed = place.run(&["export", "t.azt", "tsv"]).ok();
+    assert_eq!(listed, "9\tnine\n10\tten\n100\tmore\n");
+    place.run(&["remove", "t.azt", "9"]).ok();
+    assert_eq!(place.run(&["increment", "t.azt", "1"]).ok(), "1\n");
+    place.run(&["append", "t.azt", "10", "th"]).ok();
+    assert_eq!(place.run(&["get", "t.azt", "10"]).ok(), "tenth\n");
+    let records = lines(3000, |n| format!("{}\tvalue {n}\n", 1000 + n * 7 % 3000));
+    place.write("in", records);
+    place.run(&["import", "t.azt", "tsv", "in"]).ok();
+    let checked = place.run(&["check", "t.azt"]).ok();
+    assert!(checked.contains("3003 records"), "{checked}");
+    place.run(&["copy", "t.azt", "c.azt"]).ok();
+    let both = ["t.azt", "c.azt"].map(|file| place.run(&["export", file, "flat"]).out);
+    assert!(both[0] == both[1] && !both[0].is_empty());
+    let inspected = place.run(&["inspect", "c.azt"]).ok();
+    for part in ["tree", "3003", "decimal", "levels"] {
+        assert!(inspected.contains(part), "{inspected}");
+    }
+    // The other way round, by name and by engine.
+    place.run(&["create", "x", "--engine", "tree"]).ok();
+    place.run(&["merge", "x", "t.azt"]).ok();
+    assert_eq!(place.run(&["get", "x", "10"]).ok(), "tenth\n");
+    place.run(&["create", "h.azt", "--engine", "hash"]).ok();
+    place.run(&["compact", "h.azt"]).ok();
+}
+
+#[test]
+fn what_a_tree_does_not_do_is_refused_with_what_does() {
+    let place = Place::new();
+    place.run(&["create", "t.azt"]).ok();
+    place.run(&["set", "t.azt", "a", "b"]).ok();
+    for words in [
+        &["compact", "t.azt"][..],
+        &["rebuild", "t.azt"],
+        &["repair", "t.azt", "new"],
+    ] {
+        let ran = place.run(words);
+        assert_eq!(ran.code, 7, "{words:?}");
+        assert!(ran.err.contains("it is a tree file"), "{}", ran.err);
+    }
+    for words in [
+        &["create", "n.azt", "--compression", "zstd"][..],
+        &["create", "n.azh", "--order", "decimal"],
+        &["create", "n.azt", "--segment-size", "4KiB"],
+        &["create", "n.azt", "--capacity", "64KiB"],
+        &["create", "t.azt"],
+    ] {
+        let ran = place.run(words);
+        assert_eq!(ran.code, 3, "{words:?}: {}", ran.err);
+    }
+    let ran = place.run(&["create", "n.azt", "--order", "upwards"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("case-folded"), "{}", ran.err);
+    assert_eq!(place.run(&["get", "t.azt", "a"]).ok(), "b\n");
+}
