@@ -304,11 +304,7 @@ fn the_pending_file_does_not_grow_with_merges_and_reverts() {
     assert!(most < 4 * MEMORY, "the pending file takes {most} bytes");
     db.merge(&mut |_, _| {}).unwrap();
     db.close().unwrap();
-    let closed = std::fs::metadata(&pending).unwrap().len();
-    assert!(
-        closed <= 32 << 10,
-        "closed, the pending file takes {closed} bytes"
-    );
+    assert!(std::fs::metadata(&pending).unwrap().len() <= most);
     demand(
         edits,
         share(400) * 300,

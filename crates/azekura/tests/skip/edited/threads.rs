@@ -32,10 +32,21 @@ impl Drop for Over<'_> {
 
 #[test]
 fn readers_see_no_older_value_whatever_is_merged() {
+    let (mut seen, mut merges) = (0, 0);
+    for round in 0..6 {
+        let (seen_now, merges_now) = read_during_merges(round_seed() + round * 1000);
+        (seen, merges) = (seen + seen_now, merges + merges_now);
+    }
+    demand(seen, 600, "readings during edits and merges");
+    demand(merges, share(300), "files that a reader met under the name");
+}
+
+/// How often was read, and how many files were met.
+fn read_during_merges(seed: u64) -> (u64, u64) {
     const KEYS: u64 = 400;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.azs");
-    let options = EditOptions::new().memory(32u64 << 10);
+    let options = EditOptions::new().memory(8u64 << 10);
     let db = SkipDb::create(&path, &options).unwrap();
     for at in 0..KEYS {
         db.update(&key(at), &mut |_| Edit::put(b"0")).unwrap();
@@ -43,7 +54,7 @@ fn readers_see_no_older_value_whatever_is_merged() {
     let (over, seen, merges) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let edit = |seed: u64| {
         let mut random = Random::new(seed);
-        for _ in 0..share(40_000) {
+        for _ in 0..share(20_000) {
             // Neighbours are changed together, the second by the first one's number.
             let at = random.below(KEYS / 2) * 2;
             let (first, second) = (key(at), key(at + 1));
@@ -116,28 +127,29 @@ fn readers_see_no_older_value_whatever_is_merged() {
         }
     };
     std::thread::scope(|scope| {
-        for seed in 0..2 {
-            scope.spawn(move || read(round_seed() + seed));
+        for thread in 0..2 {
+            scope.spawn(move || read(seed + thread));
         }
         scope.spawn(scan);
         scope.spawn(read_base);
         let _over = Over(&over);
         std::thread::scope(|editors| {
-            for seed in 0..3 {
-                editors.spawn(move || edit(round_seed() + 100 + seed));
+            for thread in 0..3 {
+                editors.spawn(move || edit(seed + 100 + thread));
             }
         });
     });
-    demand(seen.into_inner(), 100, "readings during edits and merges");
-    demand(
-        merges.into_inner(),
-        share(50),
-        "files that a reader met under the name",
-    );
+    (seen.into_inner(), merges.into_inner())
 }
 
 #[test]
 fn what_threads_add_is_counted_once() {
+    let merges = (0..8).map(add_during_merges).sum();
+    demand(merges, 16, "merges while threads add");
+}
+
+/// How often was merged.
+fn add_during_merges(round: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.azs");
     let options = EditOptions::new().memory(16u64 << 10);
@@ -170,7 +182,7 @@ fn what_threads_add_is_counted_once() {
     let ((), merges) = concurrently(merge, || {
         std::thread::scope(|scope| {
             for seed in 0..threads {
-                scope.spawn(move || add(seed));
+                scope.spawn(move || add(seed + 10 * round));
             }
         });
     });
@@ -180,7 +192,7 @@ fn what_threads_add_is_counted_once() {
     assert_eq!(total(&db), threads * adds);
     db.merge(&mut |_, _| {}).unwrap();
     assert_eq!(total(&db), threads * adds);
-    demand(merges, 2, "merges while threads add");
+    merges
 }
 
 /// A revert is between two edits, whole: a thread that counts up never finds a number that was never put.

@@ -70,8 +70,9 @@ pub struct EditOptions {
     /// The order of keys of a file that is made; one that is opened has its own.
     pub order: Order,
     /// Bytes of pending edits, 4 KiB or more, each with 32 bytes besides, also of those that were replaced since; 64 MiB by default.
-    /// The edit that comes when there are more merges first. While another thread merges, edits continue up to twice as many, and
-    /// then wait for it. A replay at the next opening reads no more than that.
+    /// The edit that comes when there are more merges first. While another thread merges, or after a merge that failed, edits
+    /// continue up to twice as many, besides those that are to be merged, and then wait for it, or are refused with its error. The
+    /// pending file, and so a replay at the next opening, takes about as much.
     pub memory: u64,
     /// What an acknowledged edit survives without a further call.
     pub durability: Durability,
