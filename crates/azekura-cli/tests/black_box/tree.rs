@@ -1,4 +1,5 @@
-//! Tree files by the command line: made, filled, read in order, copied, and refused by the commands that are of hash files.
+//! Tree files by the command line: made, filled, read in order, copied, and refused by the commands that are of hash files. What is
+//! refused makes no file, and changes none.
 //!
 //! It does not test what a crash leaves: the library's own tests do.
 
