@@ -6,7 +6,7 @@
 //!
 //! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's internals.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -16,6 +16,7 @@ use azekura::error::{Error, Kind, Result};
 use azekura::record::cache::{self, CacheDb};
 use azekura::record::hash::{self, HashDb};
 use azekura::record::memory::tiny::{self, TinyDb};
+use azekura::record::tree::{self, TreeDb};
 
 use crate::config::{Address, Config, DurabilityLevel, Engine, Reloaded};
 use crate::memcached::{Service, Settings};
@@ -46,6 +47,7 @@ pub struct Server {
     control: Arc<Control>,
     /// The file, to close it at the end.
     hash: Option<Arc<HashDb>>,
+    tree: Option<Arc<TreeDb>>,
     cache: Option<Arc<CacheDb>>,
     /// The certificate's files and dates, as read last.
     certificate: Arc<Mutex<CertificateInfo>>,
@@ -98,7 +100,7 @@ impl Server {
     /// Errors: `Locked` (another process has the data open), `Invalid` (passwords or a certificate that cannot be used),
     /// `Io`, `Corrupted`, `Mismatch`.
     pub fn open(config: &Config, control: &Arc<Control>) -> Result<Self> {
-        let (mut hash, mut cache) = (None, None);
+        let (mut hash, mut tree, mut cache) = (None, None, None);
         let dropped = Arc::new(Evictions::default());
         let secrets = Secrets::read(config)?;
         secrets::warn(config);
@@ -106,15 +108,20 @@ impl Server {
             azekura::io::return_large_memory(LARGE_MEMORY);
         }
         let engine: Arc<dyn azekura::Engine> = match config.engine {
+            Engine::Tree => {
+                let (path, interval) = data_file(config)?;
+                let usual = tree::OpenOptions::new();
+                let opening = usual
+                    .clone()
+                    .sync_interval(interval)
+                    .capacity(config.capacity.unwrap_or(usual.capacity));
+                let options = tree::CreateOptions::new().opening(opening);
+                let db = TreeDb::open_or_create(&path, &options)
+                    .map_err(|error| too_small(in_use(error, &path), &path, config))?;
+                Arc::clone(tree.insert(Arc::new(db))) as _
+            }
             Engine::Hash => {
-                std::fs::create_dir_all(&config.data).map_err(|e| {
-                    Error::io("cannot create the data folder", e)
-                        .at(&config.data)
-                        .remedy("choose another by --data")
-                })?;
-                let path = config.store().unwrap_or_default();
-                let millis = u64::from(config.sync_interval_ms);
-                let interval = (millis > 0).then(|| Duration::from_millis(millis));
+                let (path, interval) = data_file(config)?;
                 let usual = hash::CreateOptions::new();
                 let options = usual
                     .clone()
@@ -161,6 +168,7 @@ impl Server {
             service: Arc::new(service),
             control: Arc::clone(control),
             hash,
+            tree,
             cache,
             certificate: Arc::default(),
             present: Mutex::new((config.clone(), secrets.contents)),
@@ -264,10 +272,16 @@ impl Server {
 
     /// Closes the file, so that the next start reads nothing twice. What was answered is safe without it.
     pub fn close(self) -> Result<()> {
-        let Self { service, hash, .. } = self;
+        let Self {
+            service,
+            hash,
+            tree,
+            ..
+        } = self;
         drop(service);
-        match hash.map(Arc::try_unwrap) {
-            Some(Ok(db)) => db.close(),
+        match (hash.map(Arc::try_unwrap), tree.map(Arc::try_unwrap)) {
+            (Some(Ok(db)), _) => db.close(),
+            (_, Some(Ok(db))) => db.close(),
             // Another owner still reads: the last one closes.
             _ => Ok(()),
         }
@@ -330,6 +344,18 @@ impl Server {
             std::thread::park_timeout(long.saturating_sub(from.elapsed()));
         }
     }
+}
+
+/// The file of records, whose folder is made if there is none, and how often it is synced.
+fn data_file(config: &Config) -> Result<(PathBuf, Option<Duration>)> {
+    std::fs::create_dir_all(&config.data).map_err(|e| {
+        Error::io("cannot create the data folder", e)
+            .at(&config.data)
+            .remedy("choose another by --data")
+    })?;
+    let millis = u64::from(config.sync_interval_ms);
+    let interval = (millis > 0).then(|| Duration::from_millis(millis));
+    Ok((config.store().unwrap_or_default(), interval))
 }
 
 /// One line for the log: what is damaged, and what that means for clients.

@@ -102,7 +102,9 @@ impl Serve {
             tracing::info!("stopped");
         }
         out.line_now(match config.engine {
-            Engine::Hash => "azekura: stopped; every acknowledged write is on the device",
+            Engine::Hash | Engine::Tree => {
+                "azekura: stopped; every acknowledged write is on the device"
+            }
             _ => "azekura: stopped; what was in memory is gone",
         })?;
         Ok(Outcome::Yes)
@@ -216,17 +218,17 @@ fn announce(
         None => out.line(format_args!("data in memory{most}"))?,
     }
     out.line(match (config.engine, config.durability) {
-        (Engine::Hash, DurabilityLevel::Power) => "durability power: every acknowledged write survives loss of power",
-        (Engine::Hash, _) if config.sync_interval_ms > 0 => {
+        (Engine::Hash | Engine::Tree, DurabilityLevel::Power) => "durability power: every acknowledged write survives loss of power",
+        (Engine::Hash | Engine::Tree, _) if config.sync_interval_ms > 0 => {
             "durability process: every acknowledged write survives a killed process, and loss of power after the next sync (--sync-interval)"
         }
-        (Engine::Hash, _) => {
+        (Engine::Hash | Engine::Tree, _) => {
             "durability process: every acknowledged write survives a killed process, and loss of power after the next sync (--durability power: always)"
         }
         _ => "durability none: records are lost when this process ends",
     })?;
     out.line_now(match config.engine {
-        Engine::Hash => {
+        Engine::Hash | Engine::Tree => {
             "stop it by Ctrl-C or SIGTERM: it answers what has arrived, syncs and closes"
         }
         _ => "stop it by Ctrl-C or SIGTERM: it answers what has arrived",

@@ -145,11 +145,20 @@ fn the_client_sets_gets_and_says_no_by_its_exit_code() {
 
 #[test]
 fn every_set_that_was_answered_survives_a_kill_under_load() {
+    sets_survive_kills("hash");
+}
+
+#[test]
+fn every_set_that_a_tree_answered_survives_a_kill_under_load() {
+    sets_survive_kills("tree");
+}
+
+fn sets_survive_kills(engine: &str) {
     const CLIENTS: usize = 8;
     let place = Place::new();
     let told: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     for round in 1..=3 {
-        let server = Server::start(&place, &["--threads", "2"]);
+        let server = Server::start(&place, &["--threads", "2", "--engine", engine]);
         // What earlier rounds had acknowledged.
         for (client, told) in told.iter().enumerate() {
             let mut stream = TcpStream::connect(&server.address).expect("it listens");

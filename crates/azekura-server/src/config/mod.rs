@@ -33,6 +33,8 @@ use validate::Validator;
 
 /// The file of records in the folder of data.
 pub const STORE: &str = "records.azh";
+/// As [`STORE`], of the engine tree.
+pub const TREE_STORE: &str = "records.azt";
 
 /// Files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +192,11 @@ impl Config {
 
     /// The file of records, if there is one.
     pub fn store(&self) -> Option<PathBuf> {
-        (self.engine == Engine::Hash).then(|| self.data.join(STORE))
+        match self.engine {
+            Engine::Hash => Some(self.data.join(STORE)),
+            Engine::Tree => Some(self.data.join(TREE_STORE)),
+            Engine::Tiny | Engine::Cache => None,
+        }
     }
 }
 

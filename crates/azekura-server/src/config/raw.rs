@@ -23,7 +23,7 @@ pub struct RawConfig {
     /// Address to listen on, repeatable: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH [default: 127.0.0.1:11211]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Vec<Address>>,
-    /// Storage engine: hash in a file, tiny or cache in memory [default: hash]
+    /// Storage engine: hash or tree in a file, tiny or cache in memory [default: hash]
     #[arg(long, value_enum)]
     pub engine: Option<Engine>,
     /// Worker threads [default: one per CPU]
@@ -117,10 +117,19 @@ pub struct RawConfig {
 pub enum Engine {
     /// A hash file
     Hash,
+    /// A tree file: records in the order of their keys
+    Tree,
     /// A hash in memory with the least overhead: writes fail when it is full
     Tiny,
     /// A cache in memory: evicts the records used least
     Cache,
+}
+
+impl Engine {
+    /// Whether its records are in a file.
+    pub const fn is_in_file(self) -> bool {
+        matches!(self, Self::Hash | Self::Tree)
+    }
 }
 
 /// What an acknowledged write survives.

@@ -46,12 +46,12 @@ impl Validator<'_> {
         let fail =
             |found: DurabilityLevel, allowed| Err(self.fail("durability", &found.word(), allowed));
         match (engine, raw.durability) {
-            (Engine::Hash, None) => Ok(DurabilityLevel::Process),
-            (Engine::Hash, Some(DurabilityLevel::None)) => fail(
+            (Engine::Hash | Engine::Tree, None) => Ok(DurabilityLevel::Process),
+            (Engine::Hash | Engine::Tree, Some(DurabilityLevel::None)) => fail(
                 DurabilityLevel::None,
-                "process or power, as the engine hash is in a file",
+                "process or power, as the engine is in a file",
             ),
-            (Engine::Hash, Some(survives)) => Ok(survives),
+            (Engine::Hash | Engine::Tree, Some(survives)) => Ok(survives),
             (_, None | Some(DurabilityLevel::None)) => Ok(DurabilityLevel::None),
             (_, Some(survives)) => fail(
                 survives,
@@ -62,7 +62,7 @@ impl Validator<'_> {
 
     /// The options of a file need an engine in one.
     pub(super) fn data(&self, engine: Engine, raw: &RawConfig) -> Result<()> {
-        if engine == Engine::Hash {
+        if engine.is_in_file() {
             let empty = raw
                 .data
                 .as_ref()
@@ -96,11 +96,11 @@ impl Validator<'_> {
     }
 
     pub(super) fn memory_max(&self, engine: Engine, raw: &RawConfig) -> Result<Option<u64>> {
-        let (key, allowed) = ("memory-max", "nothing, as the engine hash is in a file");
+        let (key, allowed) = ("memory-max", "nothing, as the engine is in a file");
         match (engine, raw.memory_max) {
             (Engine::Cache, None) => Ok(Some(CACHE_MEMORY)),
             (_, None) => Ok(None),
-            (Engine::Hash, Some(size)) => Err(self.fail(key, &size, allowed)),
+            (Engine::Hash | Engine::Tree, Some(size)) => Err(self.fail(key, &size, allowed)),
             (_, Some(size)) => {
                 let Size(bytes) = self.within(key, size, Size(MIB).., "at least 1MiB")?;
                 Ok(Some(bytes))
@@ -113,7 +113,7 @@ impl Validator<'_> {
         let Some(size) = raw.capacity else {
             return Ok(None);
         };
-        if engine != Engine::Hash {
+        if !engine.is_in_file() {
             let allowed = "nothing, as the engine is in memory: see memory-max";
             return Err(self.fail("capacity", &size, allowed));
         }

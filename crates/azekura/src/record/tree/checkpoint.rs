@@ -23,7 +23,7 @@ use super::write_back::BATCH;
 use crate::error::Result;
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
-use crate::log::{AllocationClass, End, Reserve, Use, parts};
+use crate::log::{End, Reserve, Use, parts};
 
 /// Bytes of the journal in which a page may come in.
 const RECORDS_PER_PAGE: u64 = 1024;
@@ -240,7 +240,7 @@ impl PageCache {
             let mut saved = 0;
             for batch in frames.chunks(BATCH) {
                 let mut writer = self.writer.lock();
-                saved += self.save(&mut writer, batch, AllocationClass::Checkpoint)?;
+                saved += self.save(&mut writer, batch)?;
             }
             if saved == 0 {
                 // They are held by others, who are waited for while nothing is.

@@ -442,12 +442,12 @@ impl Core {
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
-        {
+        self.with_room(|| {
             // No cut comes between the journal's frame and the pages.
             let _checkpoint = self.checkpoint.lock();
             let _alone = self.gate.alone();
-            self.clear_alone()?;
-        }
+            self.clear_alone()
+        })?;
         self.end()
     }
 

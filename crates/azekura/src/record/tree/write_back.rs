@@ -85,16 +85,12 @@ impl PageCache {
             }
         }
         writer.hand = hand;
-        self.save(&mut writer, &found, AllocationClass::Cleaning)
+        // What is written now needs no place in the checkpoint.
+        self.save(&mut writer, &found)
     }
 
     /// Writes the pages in these frames, at most [`BATCH`]; how many are clean now, or as the cut needs them.
-    pub(super) fn save(
-        &self,
-        writer: &mut PageWriter,
-        frames: &[u32],
-        class: AllocationClass,
-    ) -> Result<usize> {
+    pub(super) fn save(&self, writer: &mut PageWriter, frames: &[u32]) -> Result<usize> {
         debug_assert!(frames.len() <= BATCH);
         let cut = self.space.room().cut();
         let mut copied: Vec<Copied<'_>> = Vec::with_capacity(frames.len());
@@ -104,7 +100,7 @@ impl PageCache {
         if copied.is_empty() {
             return Ok(0);
         }
-        let units = self.take_units(&copied, class)?;
+        let units = self.take_units(&copied)?;
         let places = self.write(writer, &copied, &units);
         let places = match places {
             Ok(places) => places,
@@ -121,10 +117,11 @@ impl PageCache {
         Ok(done)
     }
 
-    fn take_units(&self, copied: &[Copied<'_>], class: AllocationClass) -> Result<Vec<u64>> {
+    fn take_units(&self, copied: &[Copied<'_>]) -> Result<Vec<u64>> {
+        let class = AllocationClass::Checkpoint;
         let of_cut = copied.iter().filter(|copied| copied.is_of_cut).count();
         let mut room = self.space.room();
-        let mut old = room.take_units(of_cut, AllocationClass::Checkpoint, false)?;
+        let mut old = room.take_units(of_cut, class, false)?;
         let young = match room.take_units(copied.len() - of_cut, class, true) {
             Ok(young) => young,
             Err(error) => {
