@@ -4,6 +4,7 @@
 //! how much was tried.
 
 mod contract;
+mod defects;
 mod model;
 mod power;
 mod threads;

@@ -41,6 +41,19 @@ pub(super) struct Checkpoint {
     pub(super) replayed: u64,
 }
 
+/// A moment whose state is to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Its position.
+    at: u64,
+    /// Where replay will begin.
+    end: End,
+    /// Records there are.
+    count: u64,
+    /// `Log::appended`.
+    appended: u64,
+}
+
 /// Parts that are there.
 fn present(parts: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
     parts.iter().copied().filter(|part| part.len > 0)
@@ -60,15 +73,34 @@ impl Core {
         if is_named && start == self.log.end() && pages.dirty() == 0 {
             return Ok(());
         }
+        let cut = self.take_cut();
+        self.write_at(&mut state, cut)
+    }
+
+    /// Step 1, while the last checkpoint's lock is held.
+    pub(super) fn take_cut(&self) -> Cut {
+        let pages = &self.tree.nodes;
         let appended = self.log.appended();
-        let (cut, end) = {
+        let (at, end) = {
             let _writer = pages.writer.lock();
             let publish = |cut| pages.space.room().begin_cut(cut);
             pages.cuts.take(|| pages.end_as_cut(), publish)
         };
         self.log.domain().wait_for_critical_sections();
         let count = self.counts.count_at_cut(pages.cuts.counter_before());
-        let done = self.write_checkpoint(&mut state, (cut, end), count);
+        Cut {
+            at,
+            end,
+            count,
+            appended,
+        }
+    }
+
+    /// The other steps.
+    pub(super) fn write_at(&self, state: &mut Checkpoint, cut: Cut) -> Result<()> {
+        let pages = &self.tree.nodes;
+        let Cut { end, appended, .. } = cut;
+        let done = self.write_checkpoint(state, cut);
         {
             let _writer = pages.writer.lock();
             pages.space.room().end_cut(done.is_ok());
@@ -90,18 +122,13 @@ impl Core {
         done
     }
 
-    fn write_checkpoint(
-        &self,
-        state: &mut Checkpoint,
-        (cut, end): (u64, End),
-        count: u64,
-    ) -> Result<()> {
+    fn write_checkpoint(&self, state: &mut Checkpoint, cut: Cut) -> Result<()> {
         let pages = &self.tree.nodes;
-        pages.save_all(cut)?;
-        pages.save_versions(cut)?;
+        pages.save_all(cut.at)?;
+        pages.save_versions(cut.at)?;
         let mut written = Vec::new();
         let empty = pages.space.room().take_empty();
-        let done = self.write_parts(state, (cut, end), count, &mut written);
+        let done = self.write_parts(state, cut, &mut written);
         if done.is_ok() {
             for (index, _) in &empty {
                 self.log.segments().retire(*index);
@@ -118,8 +145,7 @@ impl Core {
     fn write_parts(
         &self,
         state: &mut Checkpoint,
-        (_, end): (u64, End),
-        count: u64,
+        Cut { end, count, .. }: Cut,
         written: &mut Vec<usize>,
     ) -> Result<()> {
         let pages = &self.tree.nodes;

@@ -66,3 +66,60 @@ fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
         }
     }
 }
+
+/// Some changes, of a model too, of which no checkpoint is made.
+fn change(db: &TreeDb, model: &mut BTreeMap<Vec<u8>, Vec<u8>>, random: &mut Random, count: u64) {
+    for _ in 0..count {
+        let key = format!("{:05}", random.below(3000)).into_bytes();
+        match random.below(10) {
+            0..4 => {
+                assert_eq!(db.remove(&key).unwrap(), model.remove(&key).is_some());
+            }
+            4 => {
+                drop(db.core.tree.nodes.write_back_some(true).unwrap());
+                db.core.tree.nodes.evict(40);
+            }
+            _ => {
+                let len = if random.one_in(20) {
+                    2000
+                } else {
+                    random.below(200)
+                };
+                let value = random.bytes(len as usize);
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_of_its_cut_whatever_changes_meanwhile() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let (path, left) = (folder.path().join("a.azt"), folder.path().join("left.azt"));
+        let db = TreeDb::create(&path, &small()).unwrap();
+        let mut model = BTreeMap::new();
+        change(&db, &mut model, &mut random, 4000);
+        for _ in 0..3 {
+            // Between the cut and what is written of it pages change, give way, divide, join and go.
+            let mut state = db.core.checkpoint.lock();
+            let cut = db.core.take_cut();
+            let count = *random.choose(&[1, 30, 1500]);
+            change(&db, &mut model, &mut random, count);
+            db.core.write_at(&mut state, cut).unwrap();
+            drop(state);
+            // What a killed process leaves.
+            let _ = std::fs::remove_file(&left);
+            std::fs::copy(&path, &left).unwrap();
+            let found = TreeDb::open(&left, &small().opening).unwrap();
+            assert_eq!(found.count(), model.len() as u64, "seed {seed}");
+            let expected: Vec<_> = model.clone().into_iter().collect();
+            assert!(records(&found) == expected, "seed {seed}");
+            let report = found.check(&mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "seed {seed}: {:?}", report.damage);
+            change(&db, &mut model, &mut random, 300);
+        }
+    }
+}
