@@ -54,6 +54,27 @@ impl Latch {
         (version & CHANGING == 0).then_some(version)
     }
 
+    /// As `begin`, but waits no longer than that; `None`: a change is still under way.
+    #[cold]
+    pub fn begin_within(&self, longest: Duration) -> Option<u64> {
+        for _ in 0..SPINS {
+            if let Some(version) = self.try_begin() {
+                return Some(version);
+            }
+            if !explore::wait() {
+                spin_loop();
+            }
+        }
+        drop(self.lock.try_lock_for(longest));
+        self.try_begin()
+    }
+
+    /// The version as it is, also during a change: if it is the same later, what the latch guards was not made another thing
+    /// meanwhile.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     #[cold]
     fn begin_later(&self) -> u64 {
         loop {

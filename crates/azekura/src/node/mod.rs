@@ -63,6 +63,8 @@ pub const KEY_LEN_MAX: usize = 510;
 /// Longest value inside a node.
 pub const VALUE_LEN_MAX: usize = 510;
 
+/// More levels than any tree has.
+const LEVEL_MAX: u8 = 32;
 const HEADER_WORDS: usize = 3;
 const OUTSIDE: usize = 511;
 const HEAD_LEN: usize = 4;
@@ -287,6 +289,31 @@ impl<'m> Node<'m> {
     /// Bytes for slots and items.
     pub fn room(self) -> usize {
         self.items_end().saturating_sub(HEADER_WORDS * 8)
+    }
+
+    /// Whether its bytes are those of a node that others have changed by these functions only: what lies in it lies within it,
+    /// and changing it stays there. For a node that comes from storage; costs a look at each slot.
+    pub fn is_sound(self) -> bool {
+        let count = (self.memory.word(0) & 0xffff) as usize;
+        let fences = self.lower_len() + self.upper_len();
+        let (lowest, end) = (self.lowest(), self.items_end());
+        let is_shaped = fences <= self.size()
+            && (HEADER_WORDS + count) * 8 <= lowest
+            && lowest <= end
+            && self.prefix_len() <= self.lower_len()
+            && self.level() <= LEVEL_MAX
+            && (self.level() == 0 || count > 0);
+        let is_within = |at: usize| {
+            let slot = self.slot(at);
+            let is_child = self.level() == 0 || slot.value_len() == 4;
+            is_child
+                && lowest <= slot.offset()
+                && slot.offset() + self.item_len(slot) <= end
+                && self.prefix_len() + slot.key_len() <= KEY_LEN_MAX
+        };
+        let items =
+            |count: usize| -> usize { (0..count).map(|at| self.item_len(self.slot(at))).sum() };
+        is_shaped && (0..count).all(is_within) && items(count) + self.dead() == end - lowest
     }
 
     /// The least key that may be here; `None`: any.

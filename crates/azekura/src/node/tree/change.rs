@@ -179,6 +179,7 @@ impl<S: NodeStore> Tree<S> {
             return;
         }
         drop(left);
+        drop(moment);
         if above.count() == 1 || is_sparse(above) {
             self.join(parent);
         }

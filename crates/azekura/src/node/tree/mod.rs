@@ -182,7 +182,9 @@ impl<S: NodeStore> Tree<S> {
                 self.nodes.load(ROOT)?;
                 continue;
             };
-            let mut version = frame.latch.begin();
+            let Some(mut version) = self.begin_at(frame, ROOT, None) else {
+                continue;
+            };
             if !self.nodes.holds(frame, ROOT) {
                 continue;
             }
@@ -233,11 +235,45 @@ impl<S: NodeStore> Tree<S> {
                         version,
                     }));
                 }
-                let seen = child.latch.begin();
+                let Some(seen) = self.begin_at(child, number, Some((parent, version))) else {
+                    continue 'again;
+                };
                 if !self.nodes.holds(child, number) || !parent.is_still(version) {
                     continue 'again;
                 }
                 (frame, version) = (child, seen);
+            }
+        }
+    }
+
+    /// The version with which reading a node on the way begins; `None`: the way no longer leads there. The frame may be another
+    /// node's by now, whose holder waits for the caller: so it waits for no thread without looking again.
+    #[inline(always)]
+    fn begin_at(&self, frame: &Frame, number: u32, parent: Option<(&Latch, u64)>) -> Option<u64> {
+        if let Some(version) = frame.latch.try_begin() {
+            return Some(version);
+        }
+        self.begin_later(frame, number, parent)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_later(
+        &self,
+        frame: &Frame,
+        number: u32,
+        parent: Option<(&Latch, u64)>,
+    ) -> Option<u64> {
+        loop {
+            if let Some(version) = frame.latch.begin_within(PATIENCE) {
+                return Some(version);
+            }
+            let is_there = self
+                .nodes
+                .frame(number)
+                .is_some_and(|now| std::ptr::eq(now, frame));
+            if !is_there || parent.is_some_and(|(latch, version)| !latch.is_still(version)) {
+                return None;
             }
         }
     }

@@ -111,7 +111,11 @@ impl Core {
         }
         if self.is_too_dirty(3) {
             self.wake();
-            Self::unless_full(self.tree.nodes.write_back_some(false))?;
+            // Readers need clean pages that can give way: dirty ones are not to take all of the cache.
+            match self.tree.nodes.write_back_some(false) {
+                Err(error) if error.kind() == Kind::Full => self.win_room()?,
+                other => drop(other?),
+            }
         }
         if self.log.segments().is_full() {
             self.relieve(class, len)?;
@@ -177,7 +181,10 @@ impl Core {
         let pages = &self.tree.nodes;
         let are_few_idle = pages.idle() < pages.limit() / 64 && pages.dirty() > 0;
         if self.is_too_dirty(2) {
-            return Ok(pages.write_back_some(false)? > 0);
+            return match pages.write_back_some(false) {
+                Err(error) if error.kind() == Kind::Full => self.win_room().map(|()| true),
+                other => Ok(other? > 0),
+            };
         }
         if are_few_idle {
             pages.evict(pages.limit() / 32);
@@ -194,11 +201,12 @@ impl Core {
 
     /// Whether the journal, or what waits for a checkpoint, is so many times as long as it should be.
     fn is_checkpoint_due(&self, times: u64) -> bool {
-        let Some(state) = self.checkpoint.try_lock() else {
+        // One that is being made is the one that is due; writers wait for it when they are far ahead.
+        if times == 1 && self.checkpoint.try_lock().is_none() {
             return false;
-        };
-        let journal = self.log.appended() - state.committed.appended + state.replayed;
-        drop(state);
+        }
+        let from = self.journal_from.load(Ordering::Relaxed);
+        let journal = self.log.appended().wrapping_sub(from);
         let room = self.tree.nodes.space.room().sizes();
         let live = (room.used - room.waiting) * UNIT;
         let segment = self.log.geometry().segment_size();

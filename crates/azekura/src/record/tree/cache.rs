@@ -469,7 +469,11 @@ impl PageCache {
             .read_at(place.offset(), &mut image)
             .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
         decode_page(&image, identity, page, place, &mut put)
-            .map_err(|reason| self.no_page(page, place, reason))
+            .map_err(|reason| self.no_page(page, place, reason))?;
+        if self.node(frame).is_sound() {
+            return Ok(());
+        }
+        Err(self.damaged(page, Some(place), "a page holds impossible values"))
     }
 
     fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {

@@ -162,7 +162,13 @@ impl Check<'_> {
                 to.store(word, Ordering::Relaxed);
             }
         })
-        .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))
+        .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))?;
+        if Node::new(&words[HEAD_WORDS..], self.core.tree.order).is_sound() {
+            return Ok(());
+        }
+        Err(format!(
+            "page {page} at offset {offset} holds impossible values"
+        ))
     }
 
     fn entries(&mut self, node: Node<'_>, page: u32, (low, up): (Option<&[u8]>, Option<&[u8]>)) {

@@ -18,12 +18,13 @@ use std::sync::atomic::Ordering;
 use super::Core;
 use super::cache::PageCache;
 use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
+use super::space::SpaceSizes;
 use super::table::Location;
 use super::write_back::BATCH;
 use crate::error::Result;
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
-use crate::log::{End, Reserve, Use, parts};
+use crate::log::{End, Log, Reserve, Use, parts};
 
 /// Bytes of the journal in which a page may come in.
 const RECORDS_PER_PAGE: u64 = 1024;
@@ -37,8 +38,6 @@ pub(super) struct Checkpoint {
     pub(super) committed: Committed<Super>,
     /// Parts of its bitmaps.
     pub(super) bitmaps: Vec<Extent>,
-    /// Bytes of the journal that were replayed, before anything was appended.
-    pub(super) replayed: u64,
 }
 
 /// A moment whose state is to be written.
@@ -108,7 +107,8 @@ impl Core {
         }
         if done.is_ok() {
             state.committed.appended = appended;
-            state.replayed = 0;
+            self.journal_from.store(appended, Ordering::Relaxed);
+            *self.replay_from.lock() = end.position();
             self.release_journal(end);
         } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
@@ -155,18 +155,24 @@ impl Core {
         chunks.resize((given_out as usize).div_ceil(CHUNK), Extent::default());
         let mut dirty = pages.table.dirty();
         dirty.retain(|number| *number < chunks.len());
-        let rewritten: Vec<Extent> = dirty.iter().map(|number| chunks[*number]).collect();
-        let stays = |extent: &Extent| extent.len > 0 && !rewritten.contains(extent);
-        let counted = chunks.iter().copied().filter(stays);
+        let mut stays: Vec<bool> = chunks.iter().map(|extent| extent.len > 0).collect();
+        for number in &dirty {
+            stays[*number] = false;
+        }
+        let numbered = chunks.iter().zip(&stays);
+        let counted = numbered.filter_map(|(extent, stays)| stays.then_some(*extent));
         let sparse = parts::sparse(
             &self.log,
             counted.chain(state.committed.root.iter().copied()),
         );
-        let is_sparse =
-            |number: &usize| stays(&chunks[*number]) && sparse.holds(chunks[*number].offset);
+        let is_sparse = |number: &usize| stays[*number] && sparse.holds(chunks[*number].offset);
         dirty.extend((0..chunks.len()).filter(is_sparse));
         for number in dirty {
-            pages.load_chunk((number * CHUNK) as u32)?;
+            match pages.load_chunk((number * CHUNK) as u32) {
+                // What is only to be elsewhere stays where it is.
+                Err(_) if stays[number] => continue,
+                loaded => drop(loaded?),
+            }
             written.push(number);
             pages.table.begin_write(number);
             let bytes = pages.chunk_at_cut(number);
@@ -235,23 +241,34 @@ impl Core {
         let size = self.log.geometry().segment_size();
         let chunks = pages.table.chunks() as u64;
         let mut room = pages.space.room();
-        let sizes = room.sizes();
-        // Until it is computed again, as many as a segment of the journal may add.
-        let dirty = sizes.pages.min(u64::from(pages.limit())) + size / RECORDS_PER_PAGE;
-        room.keep(dirty);
+        let dirty = may_be_dirty(&room.sizes(), u64::from(pages.limit()), size);
+        let reserve = reserve(&self.log, &room.sizes(), dirty, chunks);
+        let parts = u64::from(reserve.checkpoint) * (size / UNIT);
+        room.keep(dirty.max(parts) + SPARE * (size / UNIT));
         drop(room);
-        // Units that are free between others are as good as those of free segments.
-        let missing = dirty.saturating_sub(sizes.units - sizes.used);
-        let bitmaps = sizes.units / 4;
-        let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
-        let total = self.log.segments().total();
-        self.log.segments().keep(Reserve {
-            checkpoint: (bytes.div_ceil(size) + SPARE) as u32,
-            coming: 0,
-            step: (total / 64).clamp(1, 8),
-            slack: 0,
-            reclaimable: 0,
-        });
+        self.log.segments().keep(reserve);
+    }
+}
+
+/// Pages that may be dirty until it is computed again: as many as a segment of the journal may add are among them.
+pub(super) fn may_be_dirty(sizes: &SpaceSizes, frames: u64, segment_size: u64) -> u64 {
+    sizes.pages.min(frames) + segment_size / RECORDS_PER_PAGE
+}
+
+/// What a checkpoint needs of the segments for so many dirty pages and chunks.
+pub(super) fn reserve(log: &Log, sizes: &SpaceSizes, dirty: u64, chunks: u64) -> Reserve {
+    let size = log.geometry().segment_size();
+    // Units that are free between others are as good as those of free segments.
+    let missing = dirty.saturating_sub(sizes.units - sizes.used);
+    let groups = (sizes.units * UNIT).div_ceil(size);
+    let bitmaps = sizes.units / 8 + 16 * groups;
+    let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
+    Reserve {
+        checkpoint: (bytes.div_ceil(size) + SPARE) as u32,
+        coming: 0,
+        step: (log.segments().total() / 64).clamp(1, 8),
+        slack: 0,
+        reclaimable: 0,
     }
 }
 
@@ -259,6 +276,8 @@ impl PageCache {
     /// Writes all pages that were dirty at a cut.
     fn save_all(&self, cut: u64) -> Result<()> {
         loop {
+            // What fails elsewhere may keep this from ever ending.
+            self.log.healthy()?;
             let frames = self.dirty_at(cut);
             if frames.is_empty() {
                 return Ok(());
@@ -266,7 +285,7 @@ impl PageCache {
             let mut saved = 0;
             for batch in frames.chunks(BATCH) {
                 let mut writer = self.writer.lock();
-                saved += self.save(&mut writer, batch)?;
+                saved += self.save(&mut writer, batch, true)?;
             }
             if saved == 0 {
                 // They are held by others, who are waited for while nothing is.
@@ -310,13 +329,16 @@ impl PageCache {
                 Location::Cold(place) => return place,
                 Location::Hot(number) | Location::Cool(number) => number,
             };
+            let frame = self.at(number);
+            let version = frame.latch.version();
             let place = Place(self.about(number).place.load(Ordering::Relaxed));
-            let holds = Self::page_in(self.at(number)) == Some(page);
+            let holds = Self::page_in(frame) == Some(page);
             let is_there = match self.table.at(page) {
                 Location::Hot(now) | Location::Cool(now) => now == number,
                 Location::Cold(_) | Location::Empty => false,
             };
-            if holds && is_there {
+            // Nor was it another page's in between.
+            if holds && is_there && frame.latch.is_still(version) {
                 return place;
             }
         }

@@ -189,3 +189,64 @@ impl Cuts {
         pages
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_counted_on_its_side_of_the_cut() {
+        let cuts = Cuts::default();
+        let first = cuts.newest().counter(1);
+        let mut before = first;
+        for cut in [800, 1600, 2400] {
+            let mut published = 0;
+            cuts.take(|| (cut, ()), |at| published = at);
+            assert_eq!(published, cut);
+            let newest = cuts.newest();
+            assert_eq!(newest.at(), cut);
+            assert_eq!(newest.counter(cut - 8), before, "before the cut at {cut}");
+            assert_eq!(newest.counter(cut), 1 - before, "from the cut at {cut} on");
+            assert_eq!(cuts.counter_before(), before);
+            cuts.end();
+            assert_eq!(
+                cuts.newest().counter(cut + 8),
+                1 - before,
+                "when it is over"
+            );
+            before = 1 - before;
+        }
+    }
+
+    #[test]
+    fn a_version_is_of_the_cuts_between_its_last_change_and_the_next() {
+        let cuts = Cuts::default();
+        let words = [const { AtomicU64::new(7) }; FRAME_WORDS];
+        cuts.keep(3, 100, 200, &words);
+        cuts.keep(3, 200, 300, &words);
+        for (cut, found) in [
+            (100, None),
+            (101, Some(100)),
+            (200, Some(100)),
+            (201, Some(200)),
+            (301, None),
+        ] {
+            let version = cuts.take_version(3, cut);
+            assert_eq!(
+                version.as_ref().map(|version| version.stamp),
+                found,
+                "cut {cut}"
+            );
+            if let Some(version) = version {
+                cuts.put_back(3, version);
+            }
+        }
+        assert_eq!(cuts.pages_with_versions(250), [3]);
+        assert!(
+            cuts.take_version(3, 150).is_none(),
+            "it was of an older cut"
+        );
+        cuts.end();
+        assert!(cuts.take_version(3, 250).is_none());
+    }
+}

@@ -59,7 +59,7 @@ use crate::error::Result;
 use crate::explore::Mutex;
 use crate::format::superblock;
 use crate::kernel::Handle;
-use crate::log::Log;
+use crate::log::{Log, LogPosition};
 use crate::node;
 use crate::node::tree::Tree;
 use crate::order::Order;
@@ -153,6 +153,10 @@ struct Core {
     counts: Counts,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// Where replay would begin.
+    replay_from: Mutex<LogPosition>,
+    /// `Log::appended` at the last checkpoint, less what was replayed before. Relaxed: a bound on waiting.
+    journal_from: AtomicU64,
     /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
     wake_at: AtomicU64,
     notify: Arc<Notify>,
@@ -253,7 +257,6 @@ impl TreeDb {
         let storage = core.log.storage();
         let sizes = core.log.segments().sizes();
         let room = pages.space.room().sizes();
-        let start = core.checkpoint.lock().committed.superblock.payload.start;
         vec![
             ("path", storage.path().display().to_string()),
             ("engine", "tree".into()),
@@ -289,7 +292,7 @@ impl TreeDb {
             ),
             ("position", core.log.end().position().to_string()),
             ("durable", core.log.durable().to_string()),
-            ("replay_from", start.position().to_string()),
+            ("replay_from", core.replay_from.lock().to_string()),
             ("syncs", core.log.syncs().to_string()),
         ]
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::PageCache;
-use super::checkpoint::Checkpoint;
-use super::layout::{CLEAR, PUT, REMOVE, Root, SHIFTS, Super, bitmap_seed};
+use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
+use super::layout::{CHUNK, CLEAR, PUT, REMOVE, Root, SHIFTS, Super, UNIT, bitmap_seed};
 use super::space::Space;
 use super::table::PageTable;
 use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background};
@@ -120,11 +120,18 @@ impl TreeDb {
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
         root.needed.adopt(&log)?;
-        let space = Space::new(Arc::clone(&log), root.pages);
+        // Numbers that are new begin a chunk: what is left of the last one is free when that is read.
+        let given_out = root.pages.next_multiple_of(CHUNK as u32);
+        let space = Space::new(Arc::clone(&log), given_out);
+        for (number, chunk) in root.chunks.iter().enumerate() {
+            if chunk.len == 0 {
+                space.room().give_chunk((number * CHUNK) as u32);
+            }
+        }
         for part in &root.bitmaps {
             let seed = bitmap_seed(geometry.salt);
             let bytes = read_extent(storage.as_ref(), *part, seed, "a bitmap of the checkpoint")?;
-            space.room().adopt(&bytes)?;
+            space.room().adopt(&bytes, segments)?;
         }
         let prior = recover::prior(last, &log)?;
         let found = log.recover(last.start, prior, &mut |address, frame| {
@@ -140,7 +147,14 @@ impl TreeDb {
         for damage in damaged_slots::<Super>(storage.as_ref())? {
             tracing::warn!(%damage, "a superblock slot is written again");
         }
-        let keep = || log.segments().finish_adoption();
+        let keep = || {
+            let sizes = space.room().sizes();
+            let frames = options.cache / UNIT;
+            let dirty = may_be_dirty(&sizes, frames, geometry.segment_size());
+            let chunks = root.chunks.len() as u64;
+            log.segments().keep(reserve(&log, &sizes, dirty, chunks));
+            log.segments().finish_adoption()
+        };
         let next = recover::resume(&found_super, &log, (prior, &found), keep)?;
         let start = last.start;
         let mut superblock = found_super.clone();
@@ -220,6 +234,7 @@ fn build_in(
         tree.nodes.begin_root(&first);
         tree.node(first.frame).init(0, None, None);
     }
+    let start = superblock.payload.start.position();
     let pieces = superblock.payload.root.into_iter().collect();
     Ok(Core {
         gate: Gate::new(log.domain().clone()),
@@ -227,8 +242,9 @@ fn build_in(
         checkpoint: Mutex::new(Checkpoint {
             committed: kernel::Committed::found(superblock, pieces),
             bitmaps: root.bitmaps.clone(),
-            replayed: 0,
         }),
+        replay_from: Mutex::new(start),
+        journal_from: AtomicU64::new(0),
         wake_at: AtomicU64::new(0),
         notify: Arc::default(),
         options: options.clone(),
@@ -265,7 +281,8 @@ impl Core {
                     })
             })?;
         }
-        self.checkpoint.lock().replayed = bytes;
+        self.journal_from
+            .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
         pages.is_replaying.store(false, Ordering::Release);
         Ok(())
     }

@@ -15,11 +15,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::layout::{Place, UNIT};
+use super::layout::{CHUNK, Place, UNIT};
 use crate::epoch::{Batch, Domain};
 use crate::error::{Error, Kind, Result};
 use crate::explore::{Mutex, MutexGuard};
 use crate::format::bytes::{Give, Take};
+use crate::log::manifest::cut_short;
+use crate::log::segment::REMEDY;
 use crate::log::{AllocationClass, Geometry, Log, Segment, Use};
 
 /// Groups of a bitmap part, at most.
@@ -140,6 +142,8 @@ struct State {
     /// Page numbers: those below were given out, and of these are free.
     pages: u32,
     free_pages: Vec<u32>,
+    /// First numbers of chunks of which all are free.
+    empty_chunks: Vec<u32>,
     /// The cut of the checkpoint that is being made.
     cut: Option<u64>,
     /// Where pages were at the cut that are elsewhere now.
@@ -148,7 +152,8 @@ struct State {
     durable: u64,
     /// Units in limbo.
     waiting: u64,
-    /// Units in use.
+    /// Units of all groups, and those in use.
+    units: u64,
     used: u64,
     /// Units that are kept for a checkpoint.
     kept: u64,
@@ -199,27 +204,28 @@ impl SpaceGuard<'_> {
     fn locate(&self, unit: u64) -> Option<(u32, u32)> {
         let (segment, _) = self.geometry().locate(unit * UNIT)?;
         let (index, group) = self.state.groups.range(..=segment).next_back()?;
-        let at = unit.checked_sub(self.unit_of(*index))? as u32;
+        let at = u32::try_from(unit.checked_sub(self.unit_of(*index))?).ok()?;
         (at < group.units).then_some((*index, at))
     }
 
     /// Figures.
     pub(super) fn sizes(&self) -> SpaceSizes {
-        let units = self
-            .state
-            .groups
-            .values()
-            .map(|group| u64::from(group.units));
         SpaceSizes {
-            units: units.sum(),
+            units: self.state.units,
             used: self.state.used,
             waiting: self.state.waiting,
-            pages: u64::from(self.state.pages) - self.state.free_pages.len() as u64,
+            pages: u64::from(self.state.pages)
+                - (self.state.free_pages.len() + self.state.empty_chunks.len() * CHUNK) as u64,
         }
     }
 
     /// A page number. `Full` if there are no more.
     pub(super) fn take_page(&mut self) -> Result<u32> {
+        if self.state.free_pages.is_empty()
+            && let Some(first) = self.state.empty_chunks.pop()
+        {
+            self.state.free_pages.extend(first..first + CHUNK as u32);
+        }
         if let Some(page) = self.state.free_pages.pop() {
             return Ok(page);
         }
@@ -233,6 +239,11 @@ impl SpaceGuard<'_> {
                     .remedy("compact it, or divide the records among files")
             })?;
         Ok(page)
+    }
+
+    /// All page numbers of the chunk that begins with this one are free.
+    pub(super) fn give_chunk(&mut self, first: u32) {
+        self.state.empty_chunks.push(first);
     }
 
     /// Page numbers given out.
@@ -253,6 +264,18 @@ impl SpaceGuard<'_> {
         class: AllocationClass,
         is_young: bool,
     ) -> Result<Vec<u64>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if !self.may_take(count as u64, class) {
+            self.reap();
+            if !self.may_take(count as u64, class) {
+                let what = "the room that is left is kept for a checkpoint";
+                return Err(Error::new(Kind::Full, what)
+                    .at(self.log.storage().path())
+                    .remedy(REMEDY));
+            }
+        }
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
             let (index, from) = self.state.next;
@@ -303,6 +326,7 @@ impl SpaceGuard<'_> {
         let index = space.take(segments, 0, Use::Pages, class)?;
         drop(space);
         let group = Group::new(segments, self.geometry());
+        self.state.units += u64::from(group.units);
         self.state.groups.insert(index, group);
         Ok(index)
     }
@@ -311,7 +335,7 @@ impl SpaceGuard<'_> {
     pub(super) fn take_run(&mut self, count: u32, class: AllocationClass) -> Result<u64> {
         let per_segment = (self.geometry().segment_size() / UNIT) as u32;
         let (mut found, mut emptiest) = (None, Vec::new());
-        if count <= per_segment && self.may_fill(count, class) {
+        if count <= per_segment && self.may_take(u64::from(count), class) {
             self.reap();
             let groups = self.state.groups.iter();
             emptiest.extend(
@@ -339,16 +363,19 @@ impl SpaceGuard<'_> {
         Ok(unit)
     }
 
-    /// Whether a run may take units between others: in a full store they are a checkpoint's.
-    fn may_fill(&self, count: u32, class: AllocationClass) -> bool {
-        let units = self
-            .state
-            .groups
-            .values()
-            .map(|group| u64::from(group.free));
-        class != AllocationClass::Growth
-            || !self.log.segments().is_full()
-            || units.sum::<u64>() >= self.state.kept + u64::from(count)
+    /// Whether so many units may be taken for this class: what is free then, between others and in segments, those by which the file
+    /// may grow among them, suffices for a checkpoint.
+    fn may_take(&self, count: u64, class: AllocationClass) -> bool {
+        let wanted = self.state.kept + count;
+        let free = self.state.units - self.state.used;
+        if class == AllocationClass::Checkpoint || free >= wanted {
+            return true;
+        }
+        let segments = self.log.segments();
+        let growth = segments.limit().saturating_sub(segments.total());
+        let left = segments.space().left_for(AllocationClass::Checkpoint);
+        let per_segment = self.geometry().segment_size() / UNIT;
+        free + u64::from(growth + left) * per_segment >= wanted
     }
 
     /// Units that a checkpoint may need.
@@ -542,7 +569,9 @@ impl SpaceGuard<'_> {
             .map(|(index, group)| (*index, group.segments))
             .collect();
         for (index, _) in &empty {
-            self.state.groups.remove(index);
+            if let Some(group) = self.state.groups.remove(index) {
+                self.state.units -= u64::from(group.units);
+            }
         }
         empty
     }
@@ -551,6 +580,7 @@ impl SpaceGuard<'_> {
     pub(super) fn put_back(&mut self, empty: &[(u32, u32)]) {
         for (index, segments) in empty {
             let group = Group::new(*segments, self.geometry());
+            self.state.units += u64::from(group.units);
             self.state.groups.insert(*index, group);
         }
     }
@@ -599,8 +629,9 @@ impl SpaceGuard<'_> {
             .collect()
     }
 
-    /// Takes the groups of a part into use. `Corrupted` for impossible ones.
-    pub(super) fn adopt(&mut self, part: &[u8]) -> Result<()> {
+    /// Takes the groups of a part into use, of a file that has so many segments. `Corrupted` for impossible ones, and for one that
+    /// is cut off.
+    pub(super) fn adopt(&mut self, part: &[u8], there: u64) -> Result<()> {
         let impossible = || {
             Error::new(
                 Kind::Corrupted,
@@ -611,10 +642,11 @@ impl SpaceGuard<'_> {
         let mut take = Take(part);
         while !take.0.is_empty() {
             let (index, segments) = take.u32().zip(take.u32()).ok_or_else(impossible)?;
-            if segments == 0 || u64::from(segments) << self.geometry().shift > 1 << 40 {
-                return Err(impossible());
-            }
             let segment = Segment::new(index, segments, 0);
+            if !segment.is_within(there) {
+                let storage = self.log.storage();
+                return Err(cut_short(&**storage).offset(self.geometry().offset_of(index)));
+            }
             self.log.segments().adopt(segment, Use::Pages)?;
             let mut group = Group::new(segments, self.geometry());
             for word in &mut group.used {
@@ -623,6 +655,7 @@ impl SpaceGuard<'_> {
             let used: u32 = group.used.iter().map(|word| word.count_ones()).sum();
             group.free = group.units.checked_sub(used).ok_or_else(impossible)?;
             self.state.used += u64::from(used);
+            self.state.units += u64::from(group.units);
             self.state.groups.insert(index, group);
         }
         Ok(())

@@ -76,7 +76,7 @@ fn change(db: &TreeDb, model: &mut BTreeMap<Vec<u8>, Vec<u8>>, random: &mut Rand
                 assert_eq!(db.remove(&key).unwrap(), model.remove(&key).is_some());
             }
             4 => {
-                drop(db.core.tree.nodes.write_back_some(true).unwrap());
+                db.core.tree.nodes.write_back_some(true).unwrap();
                 db.core.tree.nodes.evict(40);
             }
             _ => {

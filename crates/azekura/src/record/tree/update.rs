@@ -19,7 +19,7 @@ use super::layout::{CLEAR, PUT, REMOVE};
 use super::read::Buffer;
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Frame, Held, NodeStore, ROOT, is_sparse};
@@ -329,8 +329,8 @@ impl Core {
         if held < most {
             return Ok(());
         }
-        Err(crate::error::Error::new(
-            crate::error::Kind::TooLarge,
+        Err(Error::new(
+            Kind::TooLarge,
             "an update of many records touches too many pages at once",
         )
         .at(self.log.storage().path())
@@ -477,6 +477,14 @@ impl Core {
 
     /// One record of the journal, again.
     pub(super) fn replay(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
+        LIMITS.check(key, value).map_err(|error| {
+            Error::new(
+                Kind::Corrupted,
+                "the journal has a record that no tree file takes",
+            )
+            .at(self.log.storage().path())
+            .detail(error.what())
+        })?;
         match kind {
             PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
             REMOVE => {

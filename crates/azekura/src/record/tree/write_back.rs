@@ -85,28 +85,42 @@ impl PageCache {
             }
         }
         writer.hand = hand;
-        // What is written now needs no place in the checkpoint.
-        self.save(&mut writer, &found)
+        self.save(&mut writer, &found, false)
     }
 
-    /// Writes the pages in these frames, at most [`BATCH`]; how many are clean now, or as the cut needs them.
-    pub(super) fn save(&self, writer: &mut PageWriter, frames: &[u32]) -> Result<usize> {
+    /// Writes the pages in these frames, at most [`BATCH`], or those that a cut needs of them; how many are clean now, or as the cut
+    /// needs them.
+    pub(super) fn save(
+        &self,
+        writer: &mut PageWriter,
+        frames: &[u32],
+        only_of_cut: bool,
+    ) -> Result<usize> {
         debug_assert!(frames.len() <= BATCH);
         let cut = self.space.room().cut();
         let mut copied: Vec<Copied<'_>> = Vec::with_capacity(frames.len());
         for number in frames {
             copied.extend(self.copy(*number, cut));
         }
+        if only_of_cut {
+            copied.retain(|copied| copied.is_of_cut);
+        }
         if copied.is_empty() {
             return Ok(0);
         }
-        let units = self.take_units(&copied)?;
-        let places = self.write(writer, &copied, &units);
-        let places = match places {
+        let units = match self.take_units(&copied) {
+            Ok(units) => units,
+            Err(error) => {
+                self.put_versions_back(copied);
+                return Err(error);
+            }
+        };
+        let places = match self.write(writer, &copied, &units) {
             Ok(places) => places,
             Err(error) => {
                 // What the storage has is unknown.
                 self.log.poison();
+                self.put_versions_back(copied);
                 return Err(error);
             }
         };
@@ -117,11 +131,25 @@ impl PageCache {
         Ok(done)
     }
 
+    /// What was not written is still to be: a cut needs it.
+    fn put_versions_back(&self, copied: Vec<Copied<'_>>) {
+        for Copied { page, words, .. } in copied {
+            if let Image::Kept(version) = words {
+                self.cuts.put_back(page, version);
+            }
+        }
+    }
+
+    /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none.
     fn take_units(&self, copied: &[Copied<'_>]) -> Result<Vec<u64>> {
-        let class = AllocationClass::Checkpoint;
+        let class = if self.is_replaying.load(Ordering::Relaxed) {
+            AllocationClass::Checkpoint
+        } else {
+            AllocationClass::Cleaning
+        };
         let of_cut = copied.iter().filter(|copied| copied.is_of_cut).count();
         let mut room = self.space.room();
-        let mut old = room.take_units(of_cut, class, false)?;
+        let mut old = room.take_units(of_cut, AllocationClass::Checkpoint, false)?;
         let young = match room.take_units(copied.len() - of_cut, class, true) {
             Ok(young) => young,
             Err(error) => {
