@@ -1,7 +1,7 @@
 //! Choosing an engine from the superblock: for programs that take whatever file they are given.
 //!
 //! A file that is changed is a hash file or a tree file; a sorted file is read. What is none of them is the hash engine's to refuse.
-//! Who knows the engine opens it directly, with options. A tree file belongs to one process at a time, also for reading.
+//! A program that knows the engine opens it directly, with options. A tree file belongs to one process at a time, also for reading.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -16,6 +16,7 @@
 //! | `superblock` | reads and writes the slots, in order; reports damaged ones (which one counts: `format::superblock`) |
 //! | `checkpoint` | makes a root the one that the superblock names |
 //! | `recover` | begins a log, and begins and ends the recovery of one |
+//! | `copy` | copies the segments and the superblock of a store that is being used |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
 //! | `salvage` | finds the segments and frames that are left of a damaged log |
 //! | `report` | bounds the lists of a repair's report |
@@ -28,6 +29,7 @@
 //! It does not know records, indexes, or when a checkpoint is due.
 
 pub mod checkpoint;
+pub mod copy;
 mod handle;
 pub mod recover;
 pub(crate) mod report;

@@ -32,6 +32,26 @@ pub trait Payload: Clone + DerefMut<Target = Manifest> {
     fn of_other(error: Error, head: &[u8]) -> Error;
 }
 
+/// Makes the field `manifest` what a payload dereferences to.
+macro_rules! manifest_within {
+    ($payload:ty) => {
+        impl std::ops::Deref for $payload {
+            type Target = $crate::log::manifest::Manifest;
+
+            fn deref(&self) -> &Self::Target {
+                &self.manifest
+            }
+        }
+
+        impl std::ops::DerefMut for $payload {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.manifest
+            }
+        }
+    };
+}
+pub(crate) use manifest_within;
+
 /// The bytes of both slots, each read by itself.
 #[derive(Debug)]
 pub struct Slots {

@@ -46,7 +46,7 @@ use crate::damage::{Affects, Damage};
 use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::explore;
-use crate::format::frame::{Frame, Header, KindPair, NoFrame, same};
+use crate::format::frame::{Frame, FrameKind, Header, KindPair, NoFrame, same};
 use crate::io::{Map, Storage};
 
 pub use append::{Appended, Entry};
@@ -729,6 +729,27 @@ impl Log {
         let (sequence, units) = (of.sequence, of.units);
         self.header(of.index) != Some(SegmentHeader { sequence, units })
             && self.segments.sequence_of(of.index) == Some(sequence)
+    }
+
+    /// Gives the segments that lie wholly before `start` back, which a durable checkpoint has made the begin of replay, and what was
+    /// retired before that checkpoint.
+    pub fn release_before(&self, start: End) {
+        let mut before = self.segments.in_use(Use::Log);
+        before.retain(|segment| segment.sequence < start.sequence());
+        for segment in &before {
+            self.segments.retire(segment.index);
+        }
+        self.segments.release(&self.segments.retired());
+    }
+
+    /// The error of a frame whose kind this version of an engine does not know: what it changes would be lost.
+    #[cold]
+    pub fn unknown_kind(&self, address: Address, kind: FrameKind) -> Error {
+        Error::new(Kind::Corrupted, "unknown record type")
+            .at(self.storage.path())
+            .offset(address.offset())
+            .found(format!("type {}", kind.bits()), "one of this version")
+            .remedy("open it with the version that wrote it")
     }
 
     /// Rewrites the mismatched headers, but not their links.

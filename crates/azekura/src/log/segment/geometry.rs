@@ -3,7 +3,13 @@
 //! Promises: arithmetic only; of an offset before the first segment there is no place.
 //! It does not know which segments exist.
 
+use std::ops::RangeInclusive;
+
+use crate::io::Storage;
 use crate::log::layout::{DATA_OFFSET, FIRST_FRAME};
+
+/// Segments that the room of a store should hold.
+const SEGMENTS_WANTED: u64 = 512;
 
 /// Sizes and salt, fixed when the file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +25,13 @@ impl Geometry {
     #[inline(always)]
     pub fn segment_size(&self) -> u64 {
         1 << self.shift
+    }
+
+    /// The largest power of two of which the capacity, and the room that the device has left, hold 512 segments, within these.
+    pub fn fitting_size(storage: &dyn Storage, capacity: u64, sizes: RangeInclusive<u64>) -> u64 {
+        let room = capacity.min(storage.free().unwrap_or(u64::MAX));
+        let fitting: u64 = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
+        fitting.clamp(*sizes.start(), *sizes.end())
     }
 
     /// Whether a segment of the log takes the room of so many: an offset in it, also the one after it, is 32 bits.

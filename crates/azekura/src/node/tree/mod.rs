@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked.
 
 mod change;
+mod read;
 mod walk;
 
 use std::sync::atomic::AtomicU64;
@@ -28,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
+pub use read::{Buffer, Seen};
 pub use walk::{Begin, LeafCopy, Looked, Place};
 
 /// Bytes of a frame.
@@ -328,7 +330,7 @@ impl<S: NodeStore> Tree<S> {
         }
     }
 
-    /// As `lock`, for a thread that holds other nodes. Who waits for a frame that meanwhile holds another node would wait in no
+    /// As `lock`, for a thread that holds other nodes. One that waits for a frame that meanwhile holds another node would wait in no
     /// order: whether the way still leads there is checked again and again.
     fn lock_besides(
         &self,

@@ -10,7 +10,7 @@ use crate::node::{Found, Key, Node};
 use crate::room;
 
 /// Readings of a leaf that others keep changing, before it is locked.
-const TRIES: u32 = 16;
+pub(super) const TRIES: u32 = 16;
 
 /// Where to look for the next entry.
 #[derive(Debug)]

@@ -40,13 +40,14 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::superblock::Superblock;
 use crate::io::Storage;
 use crate::kernel::Payload;
+use crate::kernel::superblock::manifest_within;
 use crate::log::manifest::Manifest;
 use crate::log::{Geometry, LogPosition};
 use crate::object::checkpoint::root::ROOT_SEED;
@@ -93,19 +94,7 @@ pub struct Super {
     pub lost: Vec<Range<u64>>,
 }
 
-impl Deref for Super {
-    type Target = Manifest;
-
-    fn deref(&self) -> &Manifest {
-        &self.manifest
-    }
-}
-
-impl DerefMut for Super {
-    fn deref_mut(&mut self) -> &mut Manifest {
-        &mut self.manifest
-    }
-}
+manifest_within!(Super);
 
 impl Payload for Super {
     const ENGINE: [u8; 8] = ENGINE;

@@ -41,13 +41,14 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::Compression;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::format::frame::{Frame, FrameKind, KindPair};
 use crate::format::superblock::Superblock;
 use crate::index::hash::{ADDRESS_BITS, PARTITIONS};
 use crate::kernel::Payload;
+use crate::kernel::superblock::manifest_within;
 use crate::log::manifest::{Extent, Manifest, Needed};
 use crate::log::{Address, Geometry, Log, LogPosition};
 
@@ -88,17 +89,8 @@ pub fn check_kind(log: &Log, address: Address, kind: FrameKind) -> Result<()> {
     if is_known(kind) {
         Ok(())
     } else {
-        Err(unknown_kind(log, address, kind))
+        Err(log.unknown_kind(address, kind))
     }
-}
-
-#[cold]
-fn unknown_kind(log: &Log, address: Address, kind: FrameKind) -> Error {
-    Error::new(Kind::Corrupted, "unknown record type")
-        .at(log.storage().path())
-        .offset(address.offset())
-        .found(format!("type {}", kind.bits()), "one of this version")
-        .remedy("open it with the version that wrote it")
 }
 
 /// The mark that a frame holds: itself, or in a clear.
@@ -127,19 +119,7 @@ pub struct Super {
     pub count: u64,
 }
 
-impl std::ops::Deref for Super {
-    type Target = Manifest;
-
-    fn deref(&self) -> &Manifest {
-        &self.manifest
-    }
-}
-
-impl std::ops::DerefMut for Super {
-    fn deref_mut(&mut self) -> &mut Manifest {
-        &mut self.manifest
-    }
-}
+manifest_within!(Super);
 
 impl Super {
     /// Whether a position lies past the end of a log that was closed: nothing was published there, and what stands there

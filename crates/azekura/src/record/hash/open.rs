@@ -37,10 +37,8 @@ use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
 
-/// Segments that the room of a store should hold, and the sizes to choose from for it.
-const SEGMENTS_WANTED: u64 = 512;
-const SIZE_MIN: u64 = 16 << 10;
-const SIZE_MAX: u64 = 1 << 20;
+/// Sizes of segments to choose from.
+const SIZES: std::ops::RangeInclusive<u64> = 16 << 10..=1 << 20;
 /// Bytes of a file that have addresses: 40 bits of 8-byte words.
 const ADDRESSES: u64 = 1 << 43;
 
@@ -344,10 +342,9 @@ fn chosen_segment_size(storage: &dyn Storage, options: &CreateOptions) -> u64 {
     if options.segment_size != 0 {
         return options.segment_size;
     }
-    let free = storage.free().unwrap_or(u64::MAX);
-    let room = options.opening.capacity.min(free);
-    let fitting = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
-    let mut size = fitting.clamp(SIZE_MIN, SIZE_MAX);
+    let capacity = options.opening.capacity;
+    let room = capacity.min(storage.free().unwrap_or(u64::MAX));
+    let mut size = Geometry::fitting_size(storage, capacity, SIZES);
     while size > 4096 && HashDb::least_capacity(size) > room {
         size /= 2;
     }

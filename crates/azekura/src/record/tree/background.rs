@@ -6,7 +6,7 @@
 //! | writing pages | a quarter of the cache is dirty, or few frames are idle | the worker; at three eighths, the writer |
 //! | room in a full store | an update finds none | the writer: a checkpoint frees what only the last one needs |
 //!
-//! Who waits here holds nothing: it is before the gate. An update from inside another store's closure waits for nothing.
+//! A thread that waits here holds nothing: it is before the gate. An update from inside another store's closure waits for nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

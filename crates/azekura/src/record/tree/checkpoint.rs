@@ -109,7 +109,7 @@ impl Core {
             state.committed.appended = appended;
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
-            self.release_journal(end);
+            self.log.release_before(end);
         } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
         }
@@ -221,18 +221,6 @@ impl Core {
         pages.table.set_extents(&root.chunks);
         state.bitmaps = root.bitmaps;
         Ok(())
-    }
-
-    /// Frees the segments of the journal that lie wholly before the checkpoint.
-    fn release_journal(&self, start: End) {
-        let segments = self.log.segments();
-        let mut before = segments.in_use(Use::Log);
-        before.retain(|segment| segment.sequence < start.sequence());
-        for segment in &before {
-            segments.retire(segment.index);
-        }
-        let before: Vec<(u32, u32)> = before.iter().map(|s| (s.index, s.units)).collect();
-        segments.release(&before);
     }
 
     /// Has the log keep what the next checkpoint may need: a place for each page that may be dirty, and the parts.

@@ -71,6 +71,7 @@ use crate::format::checksum::crc;
 use crate::format::frame::FrameKind;
 use crate::format::superblock::Superblock;
 use crate::kernel::Payload;
+use crate::kernel::superblock::manifest_within;
 use crate::log::Geometry;
 use crate::log::manifest::{Extent, Manifest, Needed};
 use crate::node::tree::{FRAME, FRAME_WORDS};
@@ -122,19 +123,7 @@ pub struct Super {
     pub count: u64,
 }
 
-impl std::ops::Deref for Super {
-    type Target = Manifest;
-
-    fn deref(&self) -> &Manifest {
-        &self.manifest
-    }
-}
-
-impl std::ops::DerefMut for Super {
-    fn deref_mut(&mut self) -> &mut Manifest {
-        &mut self.manifest
-    }
-}
+manifest_within!(Super);
 
 impl Payload for Super {
     const ENGINE: [u8; 8] = ENGINE;

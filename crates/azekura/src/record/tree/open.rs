@@ -32,10 +32,8 @@ use crate::log::{End, Geometry, Log, Use};
 use crate::node::tree::{NodeStore, ROOT, Tree};
 use crate::record::gate::Gate;
 
-/// Segments that the room of a store should hold, and the sizes to choose from for it.
-const SEGMENTS_WANTED: u64 = 512;
-const SIZE_MIN: u64 = 64 << 10;
-const SIZE_MAX: u64 = 1 << 20;
+/// Sizes of segments to choose from.
+const SIZES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 20;
 /// Segments that a store has at least.
 const SEGMENTS_MIN: u64 = 24;
 
@@ -82,7 +80,11 @@ impl TreeDb {
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &CreateOptions) -> Result<Self> {
         check_creation(options)?;
-        let shift = chosen_segment_size(storage.as_ref(), options).trailing_zeros();
+        let size = match options.segment_size {
+            0 => Geometry::fitting_size(storage.as_ref(), options.opening.capacity, SIZES),
+            asked => asked,
+        };
+        let shift = size.trailing_zeros();
         let geometry = Geometry {
             shift,
             salt: storage.entropy() as u32,
@@ -138,10 +140,7 @@ impl TreeDb {
             if is_known(frame.header.kind) {
                 return Ok(());
             }
-            Err(Error::new(Kind::Corrupted, "unknown record type")
-                .at(log.storage().path())
-                .offset(address.offset())
-                .remedy("open it with the version that wrote it"))
+            Err(log.unknown_kind(address, frame.header.kind))
         })?;
         found.end_after(prior, storage.as_ref())?;
         for damage in damaged_slots::<Super>(storage.as_ref())? {
@@ -301,17 +300,6 @@ fn open_log(
     let log = Log::new(Arc::clone(storage), map, geometry)?;
     log.segments().allow(options.capacity);
     Ok(Arc::new(log))
-}
-
-/// The segment size that was asked for, or one that fits the capacity and the device.
-fn chosen_segment_size(storage: &dyn Storage, options: &CreateOptions) -> u64 {
-    if options.segment_size != 0 {
-        return options.segment_size;
-    }
-    let free = storage.free().unwrap_or(u64::MAX);
-    let room = options.opening.capacity.min(free);
-    let fitting = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
-    u64::clamp(fitting, SIZE_MIN, SIZE_MAX)
 }
 
 /// `Invalid` if a store of such segments and of this capacity takes no record.

@@ -16,13 +16,12 @@ use super::Core;
 use super::LIMITS;
 use super::cache::AppendedAt;
 use super::layout::{CLEAR, PUT, REMOVE};
-use super::read::Buffer;
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Frame, Held, NodeStore, ROOT, is_sparse};
+use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, is_sparse};
 use crate::node::{Found, Node, Value};
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
@@ -218,7 +217,7 @@ impl Core {
             let pin = self.log.pin();
             let held = self.tree.lock_leaf(key)?;
             let node = self.node_of(held.frame);
-            let mut buffer = Buffer::new();
+            let mut buffer = Buffer::default();
             let edit = self.show(node, key, &mut buffer, decide)?;
             drop(pin);
             match edit {
@@ -244,10 +243,10 @@ impl Core {
         buffer: &mut Buffer,
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<Edit<'a>> {
-        Ok(match Self::see_in(node, key, buffer) {
-            super::read::Seen::Absent => decide(None),
-            super::read::Seen::Copied(len) => decide(Some(buffer.bytes(len))),
-            super::read::Seen::Outside(word) => {
+        Ok(match Seen::in_leaf(node, key, buffer) {
+            Seen::Absent => decide(None),
+            Seen::Copied(len) => decide(Some(buffer.bytes(len))),
+            Seen::Outside(word) => {
                 let value = self.read_run(word).map_err(|error| error.key(key))?;
                 decide(Some(&value))
             }

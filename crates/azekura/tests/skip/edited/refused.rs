@@ -295,7 +295,7 @@ fn a_repaired_file_takes_its_pending_edits() {
     assert_eq!(db.base().count(), left + 1);
 }
 
-/// What is asked from within another store's closure would wait for itself.
+/// A call from within another store's closure would wait for itself.
 #[test]
 fn a_merge_within_an_update_of_another_store_is_refused() {
     let folder = folder();

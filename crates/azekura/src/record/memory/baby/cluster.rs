@@ -131,7 +131,7 @@ impl BabyDb {
     pub(super) fn read_long<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
         let pin = self.domain.pin();
         let (stem, rest) = key.split_at(STEM);
-        let found = match self.see(stem, &mut super::Buffer::new()) {
+        let found = match self.see(stem, &mut super::Buffer::default()) {
             super::Seen::Outside(word) => Some(Found::Outside(word)),
             super::Seen::Absent | super::Seen::Copied(_) => None,
         };

@@ -4,14 +4,14 @@
 //! each stem however many of its members are edited. So what remains to be done while readers wait is a change of an
 //! entry each, and what fails, fails before. Leaves are locked by rising keys.
 
+use super::BabyDb;
 use super::budget::Pay;
 use super::cluster::{Cluster, STEM};
 use super::update::set;
-use super::{BabyDb, Buffer};
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::{FRAME, Held, is_sparse};
+use crate::node::tree::{Buffer, FRAME, Held, Seen, is_sparse};
 use crate::node::{self, Found, Value};
 use crate::record::many::Distinct;
 use crate::room;
@@ -125,8 +125,8 @@ impl BabyDb {
                 .map(|(_, member)| room::copy(member.value))
                 .transpose();
         }
-        let mut buffer = Buffer::new();
-        let seen = Self::see_in(node, key, &mut buffer);
+        let mut buffer = Buffer::default();
+        let seen = Seen::in_leaf(node, key, &mut buffer);
         Self::lend(pin, &seen, &buffer, |value| {
             value.map(room::copy).transpose()
         })

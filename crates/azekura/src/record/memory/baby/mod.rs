@@ -53,8 +53,8 @@ use crate::engine::{
 };
 use crate::epoch::{Domain, Pin};
 use crate::error::Result;
-use crate::node::tree::{FRAME, To};
-use crate::node::{Found, KEY_LEN_MAX, Node};
+use crate::node::KEY_LEN_MAX;
+use crate::node::tree::{Buffer, FRAME, Seen};
 use crate::order::Order;
 use crate::record::gate::{self, Gate};
 use crate::record::key_bookmark;
@@ -73,10 +73,6 @@ const LIMITS_OF_WHOLE_KEYS: Limits = Limits {
     value: LIMITS.value,
     whose: "an ordered store in memory in this order",
 };
-/// Readings of a leaf that others keep changing, before it is locked.
-const TRIES: u32 = 16;
-/// Values up to here are copied without an allocation.
-const SMALL: usize = 64;
 
 /// How a store is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,48 +110,6 @@ impl std::fmt::Debug for BabyDb {
             .field("order", &self.tree.order)
             .field("count", &self.count.sum())
             .finish_non_exhaustive()
-    }
-}
-
-/// What a reader found, copied or known to count.
-enum Seen {
-    Absent,
-    /// So many bytes, copied.
-    Copied(usize),
-    Outside(u64),
-}
-
-/// Where values are copied to.
-struct Buffer {
-    small: [u8; SMALL],
-    large: Vec<u8>,
-}
-
-impl Buffer {
-    #[inline(always)]
-    fn new() -> Self {
-        Self {
-            small: [0; SMALL],
-            large: Vec::new(),
-        }
-    }
-
-    #[inline(always)]
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        if len <= SMALL {
-            return &mut self.small[..len];
-        }
-        self.large.resize(len, 0);
-        &mut self.large
-    }
-
-    #[inline(always)]
-    fn bytes(&self, len: usize) -> &[u8] {
-        if len <= SMALL {
-            &self.small[..len]
-        } else {
-            &self.large
-        }
     }
 }
 
@@ -202,7 +156,7 @@ impl BabyDb {
             return Ok(self.read_long(key, visit));
         }
         let pin = self.domain.pin();
-        let mut buffer = Buffer::new();
+        let mut buffer = Buffer::default();
         let seen = self.see(key, &mut buffer);
         Ok(Self::lend(&pin, &seen, &buffer, visit))
     }
@@ -232,44 +186,8 @@ impl BabyDb {
 
     #[inline(always)]
     fn see(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
-        for _ in 0..TRIES {
-            let Ok(end) = self.tree.way_to_leaf(To::Key(key));
-            let version = end.frame.latch.begin();
-            if !self.tree.is_still(&end) {
-                continue;
-            }
-            let seen = Self::see_in(self.tree.node(end.frame), key, buffer);
-            if end.frame.latch.is_still(version) {
-                return seen;
-            }
-        }
-        self.see_locked(key, buffer)
-    }
-
-    #[inline(always)]
-    fn see_in(node: Node<'_>, key: &[u8], buffer: &mut Buffer) -> Seen {
-        Self::see_entry(node, node.find(key), buffer)
-    }
-
-    #[inline(always)]
-    fn see_entry(node: Node<'_>, (at, is_present): (usize, bool), buffer: &mut Buffer) -> Seen {
-        if !is_present {
-            return Seen::Absent;
-        }
-        match node.value(at) {
-            Found::Inside(len, offset) => {
-                node.copy(offset, buffer.room(len));
-                Seen::Copied(len)
-            }
-            Found::Outside(word) => Seen::Outside(word),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn see_locked(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
-        let Ok(held) = self.tree.lock_leaf(key);
-        Self::see_in(self.tree.node(held.frame), key, buffer)
+        let Ok(seen) = self.tree.see(key, buffer);
+        seen
     }
 }
 
@@ -280,7 +198,7 @@ impl Reader for BabyDb {
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let mut ways = [None; GROUP];
-        let mut buffer = Buffer::new();
+        let mut buffer = Buffer::default();
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let pin = self.domain.pin();
             self.tree.locate(&keys.iter().copied(), &mut ways);

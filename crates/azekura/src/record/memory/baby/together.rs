@@ -4,11 +4,11 @@
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
 //! none of them alone. A way on which another thread changed something ends; its key goes alone afterwards. It changes nothing.
 
+use super::BabyDb;
 use super::tree::BabyTree;
-use super::{BabyDb, Buffer, Seen};
 use crate::io::mmap::prefetch;
 use crate::node::Search;
-use crate::node::tree::{Descent, LINES_OF_LEAF, NodeStore, To};
+use crate::node::tree::{Buffer, Descent, LINES_OF_LEAF, NodeStore, Seen, To};
 use crate::order::Order;
 
 /// Keys whose ways are gone together.
@@ -122,7 +122,7 @@ impl BabyDb {
     #[inline(always)]
     pub(super) fn see_along(&self, way: &Way<'_>, key: &[u8], buffer: &mut Buffer) -> Option<Seen> {
         let node = self.tree.node(way.end.frame);
-        let seen = Self::see_entry(node, node.find_at(&way.search, key), buffer);
+        let seen = Seen::of_entry(node, node.find_at(&way.search, key), buffer);
         way.end.frame.latch.is_still(way.version).then_some(seen)
     }
 }

@@ -7,13 +7,13 @@
 //! | 3 change the leaf; divide it first if there is no room | readers of these nodes wait |
 //! | 4 unlock; retire the cell of the value before | the new record; the old value still readable by who found it before |
 
+use super::BabyDb;
 use super::budget::Pay;
 use super::cluster::words_of;
-use super::{BabyDb, Buffer};
 use crate::engine::Edit;
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::{Held, is_sparse};
+use crate::node::tree::{Buffer, Held, Seen, is_sparse};
 use crate::node::{self, Found, Node, Value};
 
 impl BabyDb {
@@ -190,8 +190,8 @@ impl BabyDb {
         let pin = self.domain.pin();
         let Ok(held) = self.tree.lock_leaf(key);
         let node = self.tree.node(held.frame);
-        let mut buffer = Buffer::new();
-        let seen = Self::see_in(node, key, &mut buffer);
+        let mut buffer = Buffer::default();
+        let seen = Seen::in_leaf(node, key, &mut buffer);
         let edit = Self::lend(&pin, &seen, &buffer, decide);
         let (at, is_present) = node.find(key);
         match edit {

@@ -31,8 +31,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::frame::FrameKind;
 use crate::kernel::Payload;
+use crate::kernel::superblock::manifest_within;
+use crate::log::Geometry;
 use crate::log::manifest::Manifest;
-use crate::log::{Address, Geometry, Log};
 use crate::record::skip::reduce::Reducer;
 
 /// The engine's word in the superblock.
@@ -49,16 +50,6 @@ pub(super) const ADD: FrameKind = FrameKind::keyed(3);
 pub(super) const CLEAR: FrameKind = FrameKind::wide(0);
 pub(super) const REVERT: FrameKind = FrameKind::wide(1);
 
-/// The error of a frame whose kind this version does not know.
-#[cold]
-pub(super) fn unknown_kind(log: &Log, address: Address, kind: FrameKind) -> Error {
-    Error::new(Kind::Corrupted, "unknown type of a pending edit")
-        .at(log.storage().path())
-        .offset(address.offset())
-        .found(format!("type {}", kind.bits()), "one of this version")
-        .remedy("open it with the version that wrote it")
-}
-
 /// The superblock's payload.
 #[derive(Clone, Debug)]
 pub(super) struct PendingSuper {
@@ -68,19 +59,7 @@ pub(super) struct PendingSuper {
     pub(super) reducer: Reducer,
 }
 
-impl std::ops::Deref for PendingSuper {
-    type Target = Manifest;
-
-    fn deref(&self) -> &Manifest {
-        &self.manifest
-    }
-}
-
-impl std::ops::DerefMut for PendingSuper {
-    fn deref_mut(&mut self) -> &mut Manifest {
-        &mut self.manifest
-    }
-}
+manifest_within!(PendingSuper);
 
 /// The byte of a reducer; `None`: its result depends on when edits are merged, or it has no name.
 fn code(reducer: &Reducer) -> Option<(u8, &[u8])> {

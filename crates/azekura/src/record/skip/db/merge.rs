@@ -30,7 +30,7 @@ use super::layout::PendingSuper;
 use crate::engine::{Persistent as _, Reader as _};
 use crate::error::{Error, Kind, Result};
 use crate::kernel::Committed;
-use crate::log::{End, Use};
+use crate::log::End;
 use crate::record::gate;
 use crate::record::skip::layout::Contained;
 use crate::record::skip::reader::SkipReader;
@@ -216,7 +216,6 @@ impl Core {
 
     /// Steps 6 and 7.
     fn trim(&self, merging: &mut Merging, cut: End, base: &SkipReader) -> Result<()> {
-        let segments = self.log.segments();
         let committed = &mut merging.committed;
         let mut payload = committed.superblock.payload.clone();
         payload.start = cut;
@@ -224,10 +223,7 @@ impl Core {
         payload.durable = self.log.durable();
         payload.next_sequence = self.log.next_sequence();
         committed.superblock.replace(&self.log, payload)?;
-        let before = segments.in_use(Use::Log);
-        let before = before.iter().filter(|of| of.sequence < cut.sequence());
-        before.for_each(|of| segments.retire(of.index));
-        segments.release(&segments.retired());
+        self.log.release_before(cut);
         Ok(())
     }
 }

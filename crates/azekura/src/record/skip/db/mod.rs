@@ -177,17 +177,6 @@ impl Core {
     }
 }
 
-impl walk::Views for Core {
-    fn with_view<R>(&self, look: impl FnOnce(&View) -> R) -> R {
-        let pin = self.log.pin();
-        look(self.view.get(&pin))
-    }
-
-    fn reducer(&self) -> &Reducer {
-        &self.reducer
-    }
-}
-
 impl<K> SkipDb<K> {
     /// The value of `key`, copied. `Full` if there is no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -283,7 +272,7 @@ impl<K: Send + Sync> Reader for SkipDb<K> {
         let mut show = |key: &[u8], value: &[u8]| {
             let flow = visit(key, value);
             if flow.is_break() {
-                last = Some(walk::bookmark_after(key));
+                last = Some(key_bookmark::after(key));
             }
             flow
         };
@@ -349,7 +338,7 @@ impl<K: Send + Sync> Ordered for SkipDb<K> {
     }
 
     fn cursor(&self) -> Box<dyn Cursor + '_> {
-        Box::new(walk::PendingCursor::new(&**self.core))
+        Box::new(walk::PendingCursor::new(&self.core))
     }
 }
 

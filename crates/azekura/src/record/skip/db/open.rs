@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use super::edit::EDIT_BYTES;
 use super::layers::{Layer, PendingEdit, View};
 use super::layout::{
-    ADD, CLEAR, INSERT, PUT, PendingSuper, REMOVE, REVERT, are_same, check_reducer, unknown_kind,
+    ADD, CLEAR, INSERT, PUT, PendingSuper, REMOVE, REVERT, are_same, check_reducer,
 };
 use super::merge::Merging;
 use super::{Core, EditOptions, Reducing, SkipDb};
@@ -421,7 +421,7 @@ impl Replay {
                 self.count = if clears { 0 } else { self.view.base.count() };
                 Ok(())
             }
-            kind => Err(unknown_kind(log, address, kind)),
+            kind => Err(log.unknown_kind(address, kind)),
         }
     }
 

@@ -9,8 +9,9 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
+use super::Core;
 use super::layers::{PendingEdit, View};
-use crate::engine::{Bookmark, Cursor, Damaged, Ordered as _, Reader as _, Visit};
+use crate::engine::{Cursor, Damaged, Ordered as _, Reader as _, Visit};
 use crate::error::Result;
 use crate::order::Order;
 use crate::record::key_bookmark;
@@ -65,13 +66,7 @@ impl<'v> PendingWalk<'v> {
 
     /// What the layers have of `key`, if they are at it.
     fn entry(&self, key: &[u8]) -> Result<Option<PendingEdit<'_>>> {
-        let mut entry: Option<PendingEdit<'_>> = None;
-        for layer in self.layers.iter().rev() {
-            if let Some((_, bytes)) = layer.record().filter(|(found, _)| *found == key) {
-                entry = Some(PendingEdit::decode(bytes).over(entry, self.reducer)?);
-            }
-        }
-        Ok(entry)
+        entry_of(&self.layers, key, self.reducer)
     }
 
     /// Moves on past `key`.
@@ -109,6 +104,21 @@ impl<'v> PendingWalk<'v> {
         }
         Ok(false)
     }
+}
+
+/// What the layers that are at `key` have of it, from the top.
+fn entry_of<'l>(
+    layers: &'l [Box<dyn Cursor + '_>],
+    key: &[u8],
+    reducer: &Reducer,
+) -> Result<Option<PendingEdit<'l>>> {
+    let mut entry: Option<PendingEdit<'_>> = None;
+    for layer in layers.iter().rev() {
+        if let Some((_, bytes)) = layer.record().filter(|(found, _)| *found == key) {
+            entry = Some(PendingEdit::decode(bytes).over(entry, reducer)?);
+        }
+    }
+    Ok(entry)
 }
 
 /// A cursor that has passed its last record.
@@ -208,12 +218,7 @@ impl View {
                 return Ok(None);
             };
             let key = room::copy(key)?;
-            let mut entry: Option<PendingEdit<'_>> = None;
-            for layer in layers.iter().rev() {
-                if let Some((_, bytes)) = layer.record().filter(|(found, _)| *found == key) {
-                    entry = Some(PendingEdit::decode(bytes).over(entry, reducer)?);
-                }
-            }
+            let entry = entry_of(&layers, &key, reducer)?;
             let stored = base.as_ref().and_then(SkipCursor::get);
             let stored = stored.filter(|(found, _)| *found == key);
             let stored = stored.map(|(_, value)| value);
@@ -262,28 +267,17 @@ fn seek_before(cursor: &mut SkipCursor<'_>, key: Option<&[u8]>) -> Result<bool> 
     }
 }
 
-/// The bookmark after a key at which a walk was broken off. Errors: `Full`.
-pub(super) fn bookmark_after(key: &[u8]) -> Result<Bookmark> {
-    key_bookmark::after(key)
-}
-
 /// Key and value.
 type Record = (Vec<u8>, Vec<u8>);
 
-/// Where a cursor gets the view of the moment.
-pub(super) trait Views {
-    fn with_view<R>(&self, look: impl FnOnce(&View) -> R) -> R;
-    fn reducer(&self) -> &Reducer;
-}
-
 /// A cursor over a sorted file and its pending edits. See the module's text.
-pub(super) struct PendingCursor<'d, V> {
-    store: &'d V,
+pub(super) struct PendingCursor<'d> {
+    store: &'d Core,
     record: Option<Record>,
 }
 
-impl<'d, V: Views> PendingCursor<'d, V> {
-    pub(super) fn new(store: &'d V) -> Self {
+impl<'d> PendingCursor<'d> {
+    pub(super) fn new(store: &'d Core) -> Self {
         Self {
             store,
             record: None,
@@ -293,28 +287,28 @@ impl<'d, V: Views> PendingCursor<'d, V> {
     fn forward(&mut self, from: Option<WalkFrom<'_>>) -> Result<bool> {
         self.record = None;
         let mut found: Result<Option<Record>> = Ok(None);
-        let reducer = self.store.reducer();
-        self.store.with_view(|view| {
-            let mut take = |key: &[u8], value: &[u8]| {
-                let copied = room::copy(key).and_then(|key| Ok((key, room::copy(value)?)));
-                found = copied.map(Some);
-                ControlFlow::Break(())
-            };
-            view.walk(reducer, from, &mut take, &mut Err)
-        })?;
+        let pin = self.store.log.pin();
+        let view = self.store.view.get(&pin);
+        let mut take = |key: &[u8], value: &[u8]| {
+            let copied = room::copy(key).and_then(|key| Ok((key, room::copy(value)?)));
+            found = copied.map(Some);
+            ControlFlow::Break(())
+        };
+        view.walk(&self.store.reducer, from, &mut take, &mut Err)?;
         self.record = found?;
         Ok(self.record.is_some())
     }
 
     fn backward(&mut self, before: Option<&[u8]>) -> Result<bool> {
         self.record = None;
-        let reducer = self.store.reducer();
-        self.record = self.store.with_view(|view| view.before(reducer, before))?;
+        let pin = self.store.log.pin();
+        let view = self.store.view.get(&pin);
+        self.record = view.before(&self.store.reducer, before)?;
         Ok(self.record.is_some())
     }
 }
 
-impl<V: Views> Cursor for PendingCursor<'_, V> {
+impl Cursor for PendingCursor<'_> {
     fn first(&mut self) -> Result<bool> {
         self.forward(None)
     }
