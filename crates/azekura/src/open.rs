@@ -25,7 +25,8 @@ pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
 
 /// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
 pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
-    if is_tree(path) {
+    // What cannot be read is the hash engine's to refuse.
+    if is_tree(path).is_ok_and(|is_tree| is_tree) {
         let options = tree::OpenOptions::new().capacity(capacity);
         return Ok(Box::new(TreeDb::open(path, &options)?));
     }
@@ -34,9 +35,9 @@ pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
     Ok(Box::new(opened.map_err(|error| unchangeable(error, path))?))
 }
 
-/// Whether the superblock states a tree. What cannot be read is another engine's to refuse.
-fn is_tree(path: &Path) -> bool {
-    File::open(path, Access::Read).is_ok_and(|file| is_tree_file(&file))
+/// Whether the file at `path` is a tree file.
+pub fn is_tree(path: &Path) -> Result<bool> {
+    Ok(is_tree_file(&File::open(path, Access::Read)?))
 }
 
 fn is_tree_file(storage: &dyn Storage) -> bool {

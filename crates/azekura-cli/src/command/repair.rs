@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use azekura::Result;
-use azekura::record::{hash, skip};
+use azekura::record::{hash, skip, tree};
 use serde::Serialize;
 use serde_json::json;
 
@@ -50,6 +50,9 @@ impl Repair {
         refuse_existing(&self.target)?;
         if azekura::open::is_sorted(&self.damaged)? {
             return self.repair_sorted(out);
+        }
+        if azekura::open::is_tree(&self.damaged)? {
+            return self.repair_tree(out);
         }
         let progress = Progress::work("repairing");
         let repaired = hash::repair(&self.damaged, &self.target, &mut progress.report());
@@ -99,6 +102,33 @@ impl Repair {
                 "{} recovered, {} missing",
                 counted(report.recovered, "record", "records"),
                 report.missing
+            ))?;
+        }
+        Ok(Outcome::of_whole(report.losses == 0))
+    }
+}
+
+impl Repair {
+    fn repair_tree(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let progress = Progress::work("repairing");
+        let repaired = tree::repair(&self.damaged, &self.target, &mut progress.report());
+        let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
+        drop(progress);
+        if self.json {
+            out.json(&json!({
+                "recovered": report.recovered,
+                "losses": report.losses,
+                "lost": report.lost,
+            }))?;
+        } else {
+            for lost in &report.lost {
+                out.line(format_args!("lost: {lost}"))?;
+            }
+            out.more("lost", report.losses, report.lost.len())?;
+            out.line(format_args!(
+                "{} recovered, {}",
+                counted(report.recovered, "record", "records"),
+                counted(report.losses, "loss", "losses")
             ))?;
         }
         Ok(Outcome::of_whole(report.losses == 0))

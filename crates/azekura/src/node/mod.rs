@@ -64,7 +64,7 @@ pub const KEY_LEN_MAX: usize = 510;
 pub const VALUE_LEN_MAX: usize = 510;
 
 /// More levels than any tree has.
-const LEVEL_MAX: u8 = 32;
+pub const LEVEL_MAX: u8 = 32;
 const HEADER_WORDS: usize = 3;
 const OUTSIDE: usize = 511;
 const HEAD_LEN: usize = 4;
@@ -329,6 +329,24 @@ impl<'m> Node<'m> {
         (self.flags() & HAS_UPPER != 0).then_some(())?;
         let len = self.upper_len();
         self.fence(self.size().saturating_sub(len), len, key);
+        Some(())
+    }
+
+    /// The lower fence of the child of an entry; `None`: it has none.
+    pub fn lower_of(self, at: usize, key: &mut Key) -> Option<()> {
+        if at == 0 {
+            return self.lower(key);
+        }
+        self.key(at, key);
+        Some(())
+    }
+
+    /// The upper fence of the child of an entry; `None`: it has none.
+    pub fn upper_of(self, at: usize, key: &mut Key) -> Option<()> {
+        if at + 1 >= self.count() {
+            return self.upper(key);
+        }
+        self.key(at + 1, key);
         Some(())
     }
 

@@ -24,7 +24,7 @@ mod walk;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::{Latch, Locked, Node};
+use super::{Key, Latch, Locked, Node};
 use crate::error::{Error, Result};
 use crate::order::Order;
 
@@ -75,8 +75,8 @@ pub trait NodeStore {
     fn frame(&self, number: u32) -> Option<&Frame>;
     /// Whether a frame holds this node. Asked between two looks at the version of its latch, or under its lock.
     fn holds(&self, frame: &Frame, number: u32) -> bool;
-    /// Brings a node into memory, if it is not there.
-    fn load(&self, number: u32) -> std::result::Result<(), Self::Fault>;
+    /// Brings a node into memory, if it is not there, and is what the node above states of it.
+    fn load(&self, number: u32, stated: &Stated<'_>) -> std::result::Result<(), Self::Fault>;
     /// Asks the CPU for the first `lines` lines of a node's frame.
     fn prefetch(&self, number: u32, lines: usize);
 
@@ -90,6 +90,27 @@ pub trait NodeStore {
     fn change(&self, held: &Held<'_>, moment: &Self::Moment);
     /// Takes a node out of use. Nothing points to it any more.
     fn give(&self, held: Held<'_>, moment: &Self::Moment);
+}
+
+/// What the node above states of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stated<'k> {
+    /// Its level; `None`: it is the root.
+    pub level: Option<u8>,
+    /// Its lower fence.
+    pub lower: Option<&'k [u8]>,
+    /// Its upper fence.
+    pub upper: Option<&'k [u8]>,
+}
+
+impl Stated<'_> {
+    /// Whether that is what the node states of itself.
+    pub fn holds_of(&self, node: Node<'_>) -> bool {
+        let mut fence = Key::default();
+        let is_lower = node.lower(&mut fence).map(|()| fence.bytes()) == self.lower;
+        let is_upper = node.upper(&mut fence).map(|()| fence.bytes()) == self.upper;
+        is_lower && is_upper && self.level.is_none_or(|level| node.level() == level)
+    }
 }
 
 /// Where a way leads: before or at a key.
@@ -181,7 +202,7 @@ impl<S: NodeStore> Tree<S> {
     ) -> std::result::Result<Option<Descent<'_>>, S::Fault> {
         'again: loop {
             let Some(mut frame) = self.nodes.frame(ROOT) else {
-                self.nodes.load(ROOT)?;
+                self.nodes.load(ROOT, &Stated::default())?;
                 continue;
             };
             let Some(mut version) = self.begin_at(frame, ROOT, None) else {
@@ -223,10 +244,7 @@ impl<S: NodeStore> Tree<S> {
                     continue 'again;
                 }
                 let Some(child) = self.nodes.frame(number) else {
-                    let loaded = self.nodes.load(number);
-                    if parent.is_still(version) {
-                        loaded?;
-                    }
+                    self.load_child(node, entry, number, (parent, version))?;
                     continue 'again;
                 };
                 if at == level {
@@ -245,6 +263,33 @@ impl<S: NodeStore> Tree<S> {
                 }
                 (frame, version) = (child, seen);
             }
+        }
+    }
+
+    /// Loads the child of an entry. What fails counts only if the node above is still what it was.
+    #[cold]
+    #[inline(never)]
+    fn load_child(
+        &self,
+        above: Node<'_>,
+        entry: usize,
+        number: u32,
+        (latch, version): (&Latch, u64),
+    ) -> std::result::Result<(), S::Fault> {
+        let (mut low, mut up) = (Key::default(), Key::default());
+        let stated = Stated {
+            level: above.level().checked_sub(1),
+            lower: above.lower_of(entry, &mut low).map(|()| low.bytes()),
+            upper: above.upper_of(entry, &mut up).map(|()| up.bytes()),
+        };
+        if !latch.is_still(version) {
+            return Ok(());
+        }
+        let loaded = self.nodes.load(number, &stated);
+        if latch.is_still(version) {
+            loaded
+        } else {
+            Ok(())
         }
     }
 
@@ -294,7 +339,7 @@ impl<S: NodeStore> Tree<S> {
     pub fn lock_root(&self) -> std::result::Result<Held<'_>, S::Fault> {
         loop {
             let Some(frame) = self.nodes.frame(ROOT) else {
-                self.nodes.load(ROOT)?;
+                self.nodes.load(ROOT, &Stated::default())?;
                 continue;
             };
             let held = Held::lock(ROOT, frame);

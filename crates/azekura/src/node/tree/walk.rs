@@ -6,7 +6,8 @@
 
 use super::{NodeStore, To, Tree};
 use crate::error::Result;
-use crate::node::{Found, Key, Node};
+use crate::node::{Found, Key, LEVEL_MAX, Node};
+use crate::order::Order;
 use crate::room;
 
 /// Readings of a leaf that others keep changing, before it is locked.
@@ -28,6 +29,21 @@ impl Begin {
         match self {
             Self::First => To::First,
             Self::At(key) | Self::After(key) => To::Key(key),
+        }
+    }
+
+    /// Whether a place is after this one, as each step of a walk has to be: keys that are out of order would lead it in a circle.
+    pub fn is_before(&self, next: &Self, order: Order) -> bool {
+        let (own, is_after) = match self {
+            Self::First => return true,
+            Self::At(key) => (key, false),
+            Self::After(key) => (key, true),
+        };
+        match next {
+            Self::First => false,
+            Self::At(key) => order.compare(own, key).is_lt(),
+            Self::After(key) if is_after => order.compare(own, key).is_lt(),
+            Self::After(key) => order.compare(own, key).is_le(),
         }
     }
 
@@ -159,6 +175,40 @@ impl<S: NodeStore> Tree<S> {
                 Looked::End
             })
         })?
+    }
+
+    /// Where the smallest part of the tree ends that has a place and cannot be loaded; `None`: nowhere. Errors: that of the root.
+    pub fn end_of_unreadable(
+        &self,
+        from: &Begin,
+    ) -> std::result::Result<Option<Vec<u8>>, S::Fault> {
+        let mut level = 1;
+        loop {
+            let end = match self.way(from.to(), level) {
+                Ok(Some(end)) => end,
+                Err(fault) if level > u32::from(LEVEL_MAX) => return Err(fault),
+                // The root is below, and was loaded meanwhile; or all of it up to here cannot be.
+                Ok(None) => return Ok(None),
+                Err(_) => {
+                    level += 1;
+                    continue;
+                }
+            };
+            let Some(version) = end.frame.latch.try_begin() else {
+                continue;
+            };
+            let node = self.node(end.frame);
+            let entry = match from.to() {
+                To::Key(key) => node.child_of(key),
+                To::Before(_) | To::First => 0,
+            };
+            let mut fence = Key::default();
+            let upper = node.upper_of(entry, &mut fence);
+            let upper = upper.map(|()| fence.bytes().to_vec());
+            if self.is_still(&end) && end.frame.latch.is_still(version) {
+                return Ok(upper);
+            }
+        }
     }
 
     /// Copies the last entry less than a key, or of all.

@@ -22,7 +22,7 @@ use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, decode_page};
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, quote};
 use crate::explore::{self, Mutex};
 use crate::format::frame::FrameKind;
 use crate::io::Map;
@@ -30,7 +30,7 @@ use crate::io::mmap::prefetch;
 use crate::log::manifest::remedy;
 use crate::log::{AllocationClass, Appended, Entry, Log};
 use crate::node::Node;
-use crate::node::tree::{FRAME, Frame, Held, NodeStore};
+use crate::node::tree::{FRAME, Frame, Held, NodeStore, Stated};
 use crate::order::Order;
 
 /// The position of changes that are replayed: before all others of an opening.
@@ -121,6 +121,16 @@ impl AppendedAt {
     pub(super) fn counter(&self) -> usize {
         self.newest.counter(self.at)
     }
+}
+
+/// Which records a page costs that has these fences.
+pub(super) fn costs(stated: &Stated<'_>) -> String {
+    let shown = |key: Option<&[u8]>, end: &str| key.map_or_else(|| end.to_owned(), quote);
+    format!(
+        "it costs the records from {} up to {}",
+        shown(stated.lower, "the first"),
+        shown(stated.upper, "the last")
+    )
 }
 
 /// Frames for so many bytes.
@@ -391,7 +401,7 @@ impl PageCache {
 
     /// Brings a page into memory.
     #[cold]
-    fn load_page(&self, page: u32) -> Result<()> {
+    fn load_page(&self, page: u32, stated: &Stated<'_>) -> Result<()> {
         loop {
             let place = match self.table.at(page) {
                 Location::Hot(_) | Location::Cool(_) => return Ok(()),
@@ -421,7 +431,7 @@ impl PageCache {
                 self.give_frame(number);
                 continue;
             }
-            match self.read_page(page, place, frame) {
+            match self.read_page(page, place, stated, frame) {
                 Ok(()) => {
                     lock.set_dead(false);
                     return Ok(());
@@ -453,7 +463,7 @@ impl PageCache {
         Ok(is_loaded)
     }
 
-    fn read_page(&self, page: u32, place: Place, frame: &Frame) -> Result<()> {
+    fn read_page(&self, page: u32, place: Place, stated: &Stated<'_>, frame: &Frame) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let mut image = [0; UNIT as usize];
         let identity = (self.log.geometry().salt, self.epoch);
@@ -470,10 +480,15 @@ impl PageCache {
             .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
         decode_page(&image, identity, page, place, &mut put)
             .map_err(|reason| self.no_page(page, place, reason))?;
-        if self.node(frame).is_sound() {
-            return Ok(());
+        let node = self.node(frame);
+        if !node.is_sound() {
+            return Err(self.damaged(page, Some(place), "a page holds impossible values"));
         }
-        Err(self.damaged(page, Some(place), "a page holds impossible values"))
+        if !stated.holds_of(node) {
+            let what = "a page is not the one that its parent names";
+            return Err(self.damaged(page, Some(place), what));
+        }
+        Ok(())
     }
 
     fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
@@ -488,9 +503,8 @@ impl PageCache {
     #[cold]
     fn damaged(&self, page: u32, place: Option<Place>, what: &str) -> Error {
         let storage = self.log.storage();
-        let error = Error::new(Kind::Corrupted, what.to_owned())
+        let error = Error::new(Kind::Corrupted, format!("{what} (number {page})"))
             .at(storage.path())
-            .detail(format!("page {page}"))
             .remedy(remedy(&**storage));
         match place {
             Some(place) => error.offset(place.offset()),
@@ -614,8 +628,12 @@ impl NodeStore for PageCache {
         frame.words[1].load(Ordering::Relaxed) == u64::from(number)
     }
 
-    fn load(&self, number: u32) -> Result<()> {
-        self.load_page(number)
+    fn load(&self, number: u32, stated: &Stated<'_>) -> Result<()> {
+        let loaded = self.load_page(number, stated);
+        loaded.map_err(|error| match error.kind() {
+            Kind::Corrupted | Kind::Io => error.detail(costs(stated)),
+            _ => error,
+        })
     }
 
     #[inline(always)]

@@ -17,12 +17,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
+use super::cache::costs;
 use super::layout::{CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, chunk_seed, decode_page};
 use crate::engine::CheckReport;
 use crate::error::{Result, quote};
 use crate::kernel::superblock::damaged_slots;
 use crate::log::manifest::read_extent;
-use crate::node::tree::{FRAME_WORDS, ROOT};
+use crate::node::tree::{FRAME_WORDS, ROOT, Stated};
 use crate::node::{Found, Key, Node};
 
 /// What a check has.
@@ -35,16 +36,6 @@ struct Check<'c> {
     done: u64,
     total: u64,
     progress: &'c mut dyn FnMut(u64, u64),
-}
-
-/// A range of keys, for people.
-fn range(low: Option<&[u8]>, up: Option<&[u8]>) -> String {
-    let shown = |key: Option<&[u8]>, end: &str| key.map_or_else(|| end.to_owned(), quote);
-    format!(
-        "the records from {} up to {}",
-        shown(low, "the first"),
-        shown(up, "the last")
-    )
 }
 
 impl Core {
@@ -88,7 +79,7 @@ impl Core {
             done: 0,
             progress,
         };
-        check.page(ROOT, None, (None, None));
+        check.page(ROOT, &Stated::default());
         let Check {
             mut report,
             done,
@@ -112,13 +103,12 @@ impl Core {
 }
 
 impl Check<'_> {
-    fn page(&mut self, page: u32, level: Option<u8>, (low, up): (Option<&[u8]>, Option<&[u8]>)) {
+    fn page(&mut self, page: u32, stated: &Stated<'_>) {
         let place = self.places.get(page as usize).copied();
         let place = place.unwrap_or(Place::NONE);
         let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
         if let Err(what) = self.read(page, place, &words) {
-            self.report
-                .note(format!("{what}: {} are lost", range(low, up)));
+            self.report.note(format!("{what}: {}", costs(stated)));
             return;
         }
         self.done += 1;
@@ -126,20 +116,15 @@ impl Check<'_> {
             (self.progress)(self.done, self.total);
         }
         let node = Node::new(&words[HEAD_WORDS..], self.core.tree.order);
-        let mut key = Key::default();
-        let is_low = node.lower(&mut key).map(|()| key.bytes()) == low;
-        let mut other = Key::default();
-        let is_up = node.upper(&mut other).map(|()| other.bytes()) == up;
-        let is_level = level.is_none_or(|level| node.level() == level);
-        if !is_low || !is_up || !is_level {
-            let offset = place.offset();
+        if !stated.holds_of(node) {
             self.report.note(format!(
-                "page {page} at offset {offset} is not the one that its parent names: {} are lost",
-                range(low, up)
+                "page {page} at offset {} is not the one that its parent names: {}",
+                place.offset(),
+                costs(stated)
             ));
             return;
         }
-        self.entries(node, page, (low, up));
+        self.entries(node, page, stated);
     }
 
     fn read(&mut self, page: u32, place: Place, words: &Words) -> std::result::Result<(), String> {
@@ -171,7 +156,7 @@ impl Check<'_> {
         ))
     }
 
-    fn entries(&mut self, node: Node<'_>, page: u32, (low, up): (Option<&[u8]>, Option<&[u8]>)) {
+    fn entries(&mut self, node: Node<'_>, page: u32, stated: &Stated<'_>) {
         let is_leaf = node.level() == 0;
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(node.count());
         let mut key = Key::default();
@@ -187,8 +172,8 @@ impl Check<'_> {
         let are_covered = keys.iter().skip(first).all(|key| node.covers(key));
         if !rises || !are_covered || (!is_leaf && keys.is_empty()) {
             self.report.note(format!(
-                "page {page} has keys out of order: {} may not be found",
-                range(low, up)
+                "page {page} has keys out of order: {}",
+                costs(stated)
             ));
             return;
         }
@@ -201,10 +186,14 @@ impl Check<'_> {
             }
             return;
         }
-        for (at, _) in keys.iter().enumerate() {
-            let low = if at == 0 { low } else { Some(&keys[at][..]) };
-            let up = keys.get(at + 1).map(Vec::as_slice).or(up);
-            self.page(node.child(at), Some(node.level() - 1), (low, up));
+        let (mut low, mut up) = (Key::default(), Key::default());
+        for at in 0..node.count() {
+            let stated = Stated {
+                level: node.level().checked_sub(1),
+                lower: node.lower_of(at, &mut low).map(|()| low.bytes()),
+                upper: node.upper_of(at, &mut up).map(|()| up.bytes()),
+            };
+            self.page(node.child(at), &stated);
         }
     }
 

@@ -18,10 +18,12 @@
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   write_back             pages to new places       space  units, and when they are free again     run  values outside
+//!   check, repair, copy    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
 //!
-//! What damage of a page costs is that page's records: reading one is an error. Lock order: the gate; latches as in `node::tree`; the
+//! What damage of a page costs is that page's records: reading one is an error, a scan may pass them. Where the journal changes
+//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the gate; latches as in `node::tree`; the
 //! writer of the cache; a shard of versions; the room; the log.
 
 mod background;
@@ -33,6 +35,7 @@ mod cut;
 pub mod layout;
 mod open;
 mod read;
+mod repair;
 mod run;
 mod space;
 mod table;
@@ -49,13 +52,15 @@ use std::time::Duration;
 
 use cache::PageCache;
 
+pub use repair::{TreeRepairReport, repair};
+
 use crate::counter::Counter;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered,
     Persistent, Promise, Reader, Stats, Visit,
 };
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::format::superblock;
 use crate::kernel::Handle;
@@ -153,6 +158,8 @@ struct Core {
     counts: Counts,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// What replay found damaged.
+    known: Mutex<Vec<Damage>>,
     /// Where replay would begin.
     replay_from: Mutex<LogPosition>,
     /// `Log::appended` at the last checkpoint, less what was replayed before. Relaxed: a bound on waiting.
@@ -160,6 +167,11 @@ struct Core {
     /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
     wake_at: AtomicU64,
     notify: Arc<Notify>,
+}
+
+/// Whether an error is that of damage: all else may be right.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Corrupted | Kind::Io)
 }
 
 /// How many records there are, also at a cut: changes after it are counted apart.
@@ -417,7 +429,9 @@ impl Persistent for TreeDb {
     }
 
     fn damage(&self) -> Vec<Damage> {
-        self.core.log.unreadable()
+        let mut damage = self.core.known.lock().clone();
+        damage.extend(self.core.log.unreadable());
+        damage
     }
 
     fn verify_path(&self) -> Result<()> {

@@ -6,8 +6,9 @@
 //! done, no checkpoint is made.
 //!
 //! Closing: a checkpoint, sync, a superblock that states "closed". A journal that does not verify before its end, a damaged root or
-//! bitmap, refuse the open: `repair` reads what is left.
+//! bitmap, refuse the open. A damaged page that the journal changes lets the file open for reading.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{CHUNK, CLEAR, PUT, REMOVE, Root, SHIFTS, Super, UNIT, bitmap_seed};
 use super::space::Space;
 use super::table::PageTable;
-use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background};
+use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
+use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::format::frame::FrameKind;
@@ -34,6 +36,8 @@ use crate::record::gate::Gate;
 
 /// Sizes of segments to choose from.
 const SIZES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 20;
+/// Damage that is listed.
+const KNOWN_MAX: usize = 1000;
 /// Segments that a store has at least.
 const SEGMENTS_MIN: u64 = 24;
 
@@ -183,6 +187,10 @@ impl Closing for Core {
     }
 
     fn close(&self) -> Result<()> {
+        if self.log.is_refused() {
+            // No checkpoint can be made, so the journal stays what the next open replays.
+            return self.log.sync_now();
+        }
         self.log.healthy()?;
         match self.checkpoint() {
             // A full device: the next open reads a longer journal.
@@ -194,6 +202,68 @@ impl Closing for Core {
         state.committed.close(&self.log)?;
         self.log.segments().trim()
     }
+}
+
+/// Opens what is left of a damaged store, on a storage that is a copy of its own: to be read, and nothing else. What the journal has
+/// after damage is done again as far as it verifies; `lose` is called with what does not. Errors: `Mismatch`, `Corrupted` if
+/// superblock or root cannot be read; `Io`, `Full`.
+pub(super) fn open_salvaged(
+    storage: &Arc<dyn Storage>,
+    lose: &mut dyn FnMut(String),
+) -> Result<Core> {
+    let options = OpenOptions::new().background(false);
+    let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
+    let last = &found_super.payload;
+    let geometry = last.geometry;
+    let segments = segments_of(storage.as_ref(), geometry, storage.size()?)?;
+    let root = read_root(storage.as_ref(), last, true, Root::decode)?;
+    let root = root.map_or_else(Root::default, |(root, _)| root);
+    storage.resize(geometry.offset_of(segments as u32))?;
+    let log = open_log(storage, geometry, &options)?;
+    log.segments().begin_adoption(segments as u32);
+    for segment in &root.needed.log {
+        // One that the storage does not have any more is damage of the journal.
+        let _ = log.segments().adopt(*segment, Use::Log);
+    }
+    let prior = recover::prior(last, &log)?;
+    let mut frames = Vec::new();
+    let noted = RefCell::new(lose);
+    let found = log.recover_past(
+        last.start,
+        prior,
+        &mut |address, _| {
+            frames.push(address);
+            Ok(())
+        },
+        &mut |lost| {
+            let what = format!("the journal at offset {}: {}", lost.offset, lost.what);
+            (noted.borrow_mut())(what);
+            Ok(())
+        },
+    );
+    let lose = noted.into_inner();
+    if let Err(error) = found {
+        lose(error.without_remedy().to_string());
+    }
+    // All that was there may be needed: what is written goes after it.
+    let space = Space::new(Arc::clone(&log), root.pages.next_multiple_of(CHUNK as u32));
+    space.room().adopt_all_others(segments as u32);
+    log.segments().finish_adoption()?;
+    log.refuse();
+    let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
+    core.tree.nodes.is_replaying.store(true, Ordering::Relaxed);
+    let mut bytes = Vec::new();
+    for address in frames {
+        let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
+            core.replay(frame.header.kind, frame.key, frame.value)
+                .map_err(|error| error.key(frame.key))
+        });
+        match replayed {
+            Err(error) if is_damage(&error) => lose(error.without_remedy().to_string()),
+            replayed => replayed?,
+        }
+    }
+    Ok(core)
 }
 
 /// Whether this version knows what a frame of this kind changes.
@@ -242,6 +312,7 @@ fn build_in(
             committed: kernel::Committed::found(superblock, pieces),
             bitmaps: root.bitmaps.clone(),
         }),
+        known: Mutex::default(),
         replay_from: Mutex::new(start),
         journal_from: AtomicU64::new(0),
         wake_at: AtomicU64::new(0),
@@ -275,8 +346,16 @@ impl Core {
                 }
                 bytes += frame.len() as u64;
                 self.log
-                    .each_record(segment.index, at, frame, &mut |_, frame| {
-                        self.replay(frame.header.kind, frame.key, frame.value)
+                    .each_record(segment.index, at, frame, &mut |_, frame| match self.replay(
+                        frame.header.kind,
+                        frame.key,
+                        frame.value,
+                    ) {
+                        Err(error) if is_damage(&error) => {
+                            self.lose(frame.key, &error);
+                            Ok(())
+                        }
+                        replayed => replayed,
                     })
             })?;
         }
@@ -284,6 +363,24 @@ impl Core {
             .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
         pages.is_replaying.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// A record of the journal cannot be done again, as its page is damaged. Nothing is written any more: the next open finds all as
+    /// it is.
+    fn lose(&self, key: &[u8], error: &Error) {
+        self.log.refuse();
+        let damage = Damage {
+            path: self.log.storage().path().to_path_buf(),
+            offset: error.place().unwrap_or(0),
+            len: UNIT,
+            found: error.what().to_owned(),
+            affects: Affects::Record(key.to_vec()),
+        };
+        tracing::warn!(%damage, "the file opens for reading only");
+        let mut known = self.known.lock();
+        if known.len() < KNOWN_MAX {
+            known.push(damage);
+        }
     }
 }
 

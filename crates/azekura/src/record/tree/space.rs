@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::layout::{CHUNK, Place, UNIT};
-use crate::epoch::{Batch, Domain};
+use crate::epoch::Batch;
 use crate::error::{Error, Kind, Result};
 use crate::explore::{Mutex, MutexGuard};
 use crate::format::bytes::{Give, Take};
@@ -30,6 +30,10 @@ const PART: usize = 256;
 const EMPTY_ENOUGH: u32 = 4;
 /// Emptiest groups that are searched for a run before the file grows.
 const SEARCHED: usize = 8;
+/// Runs out of use that are sealed together: a seal costs a barrier.
+const SEALED: usize = 64;
+/// Or so many units of them.
+const SEALED_UNITS: u32 = 1024;
 
 /// Neighbouring segments whose units are pages and runs.
 #[derive(Clone, Debug)]
@@ -38,8 +42,9 @@ struct Group {
     units: u32,
     free: u32,
     used: Vec<u64>,
-    /// Taken since the last cut, for what that does not name.
+    /// Taken since the last cut, for what that does not name; of another cut's time, none.
     young: Vec<u64>,
+    era: u64,
 }
 
 impl Group {
@@ -52,6 +57,7 @@ impl Group {
             free: units,
             used: vec![0; words],
             young: vec![0; words],
+            era: 0,
         }
     }
 
@@ -59,11 +65,17 @@ impl Group {
         bit(&self.used, at)
     }
 
-    fn take(&mut self, at: u32, count: u32, is_young: bool) {
+    fn take(&mut self, at: u32, count: u32, young_in: Option<u64>) {
+        if let Some(era) = young_in
+            && self.era != era
+        {
+            self.young.fill(0);
+            self.era = era;
+        }
         for at in at..at + count {
             debug_assert!(!self.is_used(at));
             set(&mut self.used, at, true);
-            set(&mut self.young, at, is_young);
+            set(&mut self.young, at, young_in.is_some());
         }
         self.free -= count;
     }
@@ -134,8 +146,12 @@ struct State {
     groups: BTreeMap<u32, Group>,
     /// Where the next page goes: the group, and the unit in it.
     next: (u32, u32),
+    /// The same of runs.
+    next_run: (u32, u32),
     /// With the position of what superseded it.
     limbo: Vec<(u64, Leaving)>,
+    /// Out of use, and readers may still look at them: those that no later reader can find, sealed together.
+    unread: Vec<(u64, u32)>,
     aging: Vec<Batch<(u64, u32)>>,
     /// Runs of which no frame was appended at the last cut, with the position of it when there is one.
     pending: HashMap<u64, (u32, u64)>,
@@ -144,8 +160,9 @@ struct State {
     free_pages: Vec<u32>,
     /// First numbers of chunks of which all are free.
     empty_chunks: Vec<u32>,
-    /// The cut of the checkpoint that is being made.
+    /// The cut of the checkpoint that is being made, and how many there were.
     cut: Option<u64>,
+    era: u64,
     /// Where pages were at the cut that are elsewhere now.
     overrides: HashMap<u32, Place>,
     /// The cut of the durable checkpoint, of this opening.
@@ -276,6 +293,7 @@ impl SpaceGuard<'_> {
                     .remedy(REMEDY));
             }
         }
+        let era = self.state.era;
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
             let (index, from) = self.state.next;
@@ -283,7 +301,7 @@ impl SpaceGuard<'_> {
             let group = self.state.groups.get_mut(&index);
             match group.and_then(|group| Some((group.run(from, 1)?, group))) {
                 Some((at, group)) => {
-                    group.take(at, 1, is_young);
+                    group.take(at, 1, is_young.then_some(era));
                     taken.push(start + u64::from(at));
                     self.state.next = (index, at + 1);
                     self.state.used += 1;
@@ -334,33 +352,46 @@ impl SpaceGuard<'_> {
     /// Units side by side for a value, of which no frame was appended yet. `Full` if there is no room for this class.
     pub(super) fn take_run(&mut self, count: u32, class: AllocationClass) -> Result<u64> {
         let per_segment = (self.geometry().segment_size() / UNIT) as u32;
-        let (mut found, mut emptiest) = (None, Vec::new());
-        if count <= per_segment && self.may_take(u64::from(count), class) {
-            self.reap();
-            let groups = self.state.groups.iter();
-            emptiest.extend(
-                groups
-                    .filter(|(_, group)| group.free >= count)
-                    .map(|(index, group)| (group.free, *index)),
-            );
-            emptiest.sort_unstable_by(|a, b| b.cmp(a));
-            emptiest.truncate(SEARCHED);
-            found = emptiest.iter().find_map(|(_, index)| {
-                let group = self.state.groups.get(index)?;
-                Some((*index, group.run(0, count)?))
-            });
-        }
+        let found = if count <= per_segment && self.may_take(u64::from(count), class) {
+            self.room_for_run(count)
+        } else {
+            None
+        };
         let (index, at) = match found {
             Some(found) => found,
             None => (self.make_group(count.div_ceil(per_segment), class)?, 0),
         };
+        self.state.next_run = (index, at + count);
+        let era = self.state.era;
         if let Some(group) = self.state.groups.get_mut(&index) {
-            group.take(at, count, true);
+            group.take(at, count, Some(era));
         }
         self.state.used += u64::from(count);
         let unit = self.unit_of(index) + u64::from(at);
         self.state.pending.insert(unit, (count, u64::MAX));
         Ok(unit)
+    }
+
+    /// Free units side by side, and their group: after those that were taken last, or in one of the emptiest.
+    fn room_for_run(&mut self, count: u32) -> Option<(u32, u32)> {
+        let (index, from) = self.state.next_run;
+        let last = self.state.groups.get(&index);
+        if let Some(at) = last.and_then(|group| group.run(from, count)) {
+            return Some((index, at));
+        }
+        self.reap();
+        let groups = self.state.groups.iter();
+        let roomy = groups.filter(|(_, group)| group.free >= count);
+        let mut emptiest: Vec<(u32, u32)> =
+            roomy.map(|(index, group)| (group.free, *index)).collect();
+        if emptiest.len() > SEARCHED {
+            emptiest.select_nth_unstable_by(SEARCHED, |a, b| b.cmp(a));
+            emptiest.truncate(SEARCHED);
+        }
+        emptiest.iter().find_map(|(_, index)| {
+            let group = self.state.groups.get(index)?;
+            Some((*index, group.run(0, count)?))
+        })
     }
 
     /// Whether so many units may be taken for this class: what is free then, between others and in segments, those by which the file
@@ -417,7 +448,11 @@ impl SpaceGuard<'_> {
     pub(super) fn supersede_run(&mut self, unit: u64, count: u32, position: u64) {
         if self.is_young(unit) {
             self.state.pending.remove(&unit);
-            self.age(vec![(unit, count)]);
+            self.state.unread.push((unit, count));
+            let units = self.state.unread.iter().map(|(_, count)| *count);
+            if self.state.unread.len() >= SEALED || units.sum::<u32>() >= SEALED_UNITS {
+                self.seal();
+            }
         } else {
             self.wait(position, Leaving::Units(unit, count));
         }
@@ -439,24 +474,24 @@ impl SpaceGuard<'_> {
         let group = self.locate(unit);
         group.is_some_and(|(index, at)| {
             let group = self.state.groups.get(&index);
-            group.is_some_and(|group| bit(&group.young, at))
+            group.is_some_and(|group| group.era == self.state.era && bit(&group.young, at))
         })
     }
 
-    fn age(&mut self, units: Vec<(u64, u32)>) {
-        let domain = self.log.domain();
-        self.state.aging.push(Batch::seal(domain, units, 0));
+    /// What is out of use ages from now on.
+    fn seal(&mut self) {
+        let units = std::mem::take(&mut self.state.unread);
+        if !units.is_empty() {
+            let batch = Batch::seal(self.log.domain(), units, 0);
+            self.state.aging.push(batch);
+        }
     }
 
     /// Frees what no reader can look at any more.
     pub(super) fn reap(&mut self) {
-        let domain: &Domain = self.log.domain();
-        let aging = std::mem::take(&mut self.state.aging);
-        let (elapsed, aging) = aging
-            .into_iter()
-            .partition(|batch| batch.has_elapsed(domain));
-        self.state.aging = aging;
-        let elapsed: Vec<Batch<(u64, u32)>> = elapsed;
+        let domain = self.log.domain();
+        let elapsed = |batch: &mut Batch<_>| batch.has_elapsed(domain);
+        let elapsed: Vec<_> = self.state.aging.extract_if(.., elapsed).collect();
         for (unit, count) in elapsed.into_iter().flat_map(|batch| batch.items) {
             self.give_units(unit, count);
         }
@@ -465,11 +500,8 @@ impl SpaceGuard<'_> {
     /// The cut of a checkpoint, while the caller lets no thread be between an image and its place.
     pub(super) fn begin_cut(&mut self, cut: u64) {
         self.state.cut = Some(cut);
-        self.state.overrides.clear();
-        self.state.pending.retain(|_, (_, at)| *at >= cut);
-        for group in self.state.groups.values_mut() {
-            group.young.fill(0);
-        }
+        // Writers wait meanwhile: nothing is looked through here.
+        self.state.era += 1;
     }
 
     /// The cut of the checkpoint that is being made.
@@ -519,7 +551,8 @@ impl SpaceGuard<'_> {
                 Leaving::Page(page) => self.state.free_pages.push(page),
             }
         }
-        self.age(units);
+        self.state.unread.extend(units);
+        self.seal();
         self.reap();
     }
 
@@ -542,19 +575,18 @@ impl SpaceGuard<'_> {
                 clear(&mut leaving, *unit, *count);
             }
         }
-        for batch in &self.state.aging {
-            for (unit, count) in &batch.items {
-                clear(&mut leaving, *unit, *count);
-            }
+        let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
+        for (unit, count) in aging.chain(&self.state.unread) {
+            clear(&mut leaving, *unit, *count);
         }
         for (first, bits) in leaving {
-            for (word, set) in bits.iter().enumerate() {
-                for at in 0..64 {
-                    if set >> at & 1 == 1 {
-                        let unit = first + word as u64 * 64 + at;
-                        self.wait(position, Leaving::Units(unit, 1));
-                    }
+            let (mut at, end) = (0, bits.len() as u32 * 64);
+            while at < end {
+                let after = (at..end).take_while(|at| bit(&bits, *at)).count() as u32;
+                if after > 0 {
+                    self.wait(position, Leaving::Units(first + u64::from(at), after));
                 }
+                at += after + 1;
             }
         }
         self.state.pending.clear();
@@ -585,13 +617,22 @@ impl SpaceGuard<'_> {
         }
     }
 
-    /// What is in use by the checkpoint of the cut, in parts.
+    /// What is in use by the checkpoint of the cut, in parts. All changes before the cut have noted their runs.
     pub(super) fn parts_at_cut(&mut self) -> Vec<Vec<u8>> {
         let cut = self.state.cut.unwrap_or(0);
+        self.state.pending.retain(|_, (_, at)| *at >= cut);
         let mut bits: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (index, group) in &self.state.groups {
             let words = group.used.iter().zip(&group.young);
-            bits.insert(*index, words.map(|(used, young)| used & !young).collect());
+            let named = |(used, young): (&u64, &u64)| {
+                let young = if group.era == self.state.era {
+                    *young
+                } else {
+                    0
+                };
+                used & !young
+            };
+            bits.insert(*index, words.map(named).collect());
         }
         let limbo = self.state.limbo.iter();
         let limbo = limbo.filter_map(|(at, leaving)| match leaving {
@@ -599,6 +640,7 @@ impl SpaceGuard<'_> {
             Leaving::Units(..) | Leaving::Page(_) => None,
         });
         let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
+        let aging = aging.chain(&self.state.unread);
         let pending = self.state.pending.iter();
         let pending = pending.filter(|(_, (_, at))| *at >= cut);
         let not_named = limbo
@@ -627,6 +669,21 @@ impl SpaceGuard<'_> {
                 give.0
             })
             .collect()
+    }
+
+    /// Takes all segments that nothing else has, of a file with so many, as groups of which every unit is in use.
+    pub(super) fn adopt_all_others(&mut self, segments: u32) {
+        for index in 0..segments {
+            let segment = Segment::new(index, 1, 0);
+            if self.log.segments().adopt(segment, Use::Pages).is_err() {
+                continue;
+            }
+            let mut group = Group::new(1, self.geometry());
+            group.take(0, group.units, None);
+            self.state.units += u64::from(group.units);
+            self.state.used += u64::from(group.units);
+            self.state.groups.insert(index, group);
+        }
     }
 
     /// Takes the groups of a part into use, of a file that has so many segments. `Corrupted` for impossible ones, and for one that

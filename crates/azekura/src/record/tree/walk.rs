@@ -3,9 +3,10 @@
 //! A leaf is copied as it was at one moment (`node::tree`), then shown. It holds nothing while it shows a record but a pin, for the
 //! runs of values. What is damaged is shown to who asked for that, and passed by where its neighbours are known.
 
-use super::Core;
+use super::{Core, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use crate::log::manifest::remedy;
 use crate::node::tree::{Begin, LeafCopy, Looked, Place};
 use crate::record::key_bookmark;
 use crate::room;
@@ -21,6 +22,20 @@ impl Core {
         } else {
             Begin::At(key)
         })
+    }
+
+    /// Moves a walk on. `Corrupted` where that is not after it.
+    fn go_to(&self, from: &mut Begin, next: Begin) -> Result<()> {
+        if from.is_before(&next, self.tree.order) {
+            *from = next;
+            return Ok(());
+        }
+        let storage = self.log.storage();
+        Err(
+            Error::new(Kind::Corrupted, "pages have their keys out of order")
+                .at(storage.path())
+                .remedy(remedy(&**storage)),
+        )
     }
 
     /// The value of an entry of a copied leaf.
@@ -54,9 +69,19 @@ impl Core {
         let mut most = FIRST;
         loop {
             let _pin = self.log.pin();
-            match self.tree.take_from(&from, most, &mut copy)? {
+            let looked = match self.tree.take_from(&from, most, &mut copy) {
+                Err(error) if is_damage(&error) => {
+                    damaged(error)?;
+                    match self.tree.end_of_unreadable(&from)? {
+                        Some(fence) => Looked::Beyond(fence),
+                        None => Looked::End,
+                    }
+                }
+                looked => looked?,
+            };
+            match looked {
                 Looked::End => return Ok(None),
-                Looked::Beyond(fence) => from = Begin::At(fence),
+                Looked::Beyond(fence) => self.go_to(&mut from, Begin::At(fence))?,
                 Looked::Records => {
                     for at in 0..copy.count() {
                         let Some((key, place, value)) = copy.entry(at) else {
@@ -79,7 +104,7 @@ impl Core {
                             return key_bookmark::after(key).map(Some);
                         }
                     }
-                    from = Begin::After(copy.last_key().to_vec());
+                    self.go_to(&mut from, Begin::After(copy.last_key().to_vec()))?;
                     most = usize::MAX;
                 }
             }
@@ -126,7 +151,7 @@ impl<'c> RecordCursor<'c> {
             let _pin = self.core.log.pin();
             match self.core.tree.take_from(&from, 1, &mut self.copy)? {
                 Looked::Records => return self.arrive(),
-                Looked::Beyond(fence) => from = Begin::At(fence),
+                Looked::Beyond(fence) => self.core.go_to(&mut from, Begin::At(fence))?,
                 Looked::End => return Ok(false),
             }
         }

@@ -21,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::io::Map;
 use crate::io::mmap::prefetch;
-use crate::node::tree::{FRAME, Frame, Held, NodeStore};
+use crate::node::tree::{FRAME, Frame, Held, NodeStore, Stated};
 use crate::node::{Latch, Node};
 use crate::order::Order;
 
@@ -251,7 +251,7 @@ impl NodeStore for Frames {
         true
     }
 
-    fn load(&self, _: u32) -> std::result::Result<(), Infallible> {
+    fn load(&self, _: u32, _: &Stated<'_>) -> std::result::Result<(), Infallible> {
         Ok(())
     }
 
