@@ -276,6 +276,15 @@ pub fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Resu
     Ok(whole + u64::from(is_segment))
 }
 
+/// `Corrupted` if the last of so many segments is cut short: the log may have stood in the rest of it.
+pub fn check_last_is_whole(storage: &dyn Storage, geometry: Geometry, segments: u64) -> Result<()> {
+    let (size, whole) = (storage.size()?, geometry.offset_of(segments as u32));
+    if size < whole {
+        return Err(cut_short(storage).found(format!("{size} bytes"), format!("{whole} bytes")));
+    }
+    Ok(())
+}
+
 /// The segments a checkpoint needs: of the log, and of its own images and root (index, units).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed {

@@ -18,8 +18,9 @@ impl Node<'_> {
     /// The entry to divide at, of at least two, when one is to be inserted at `at`: the first of the right node.
     pub fn division(self, at: usize) -> usize {
         let count = self.count();
-        if self.memory.word(2) >= RUN {
-            return at.clamp(1, count - 1);
+        let at = at.clamp(1, count - 1);
+        if self.memory.word(2) >= RUN && self.has_room_for_fence(at) {
+            return at;
         }
         let bytes = |at| 8 + self.item_len(self.slot(at));
         let half = self.used() / 2;
@@ -29,6 +30,17 @@ impl Node<'_> {
             sum > half
         });
         middle.unwrap_or(count / 2).clamp(1, count - 1)
+    }
+
+    /// Whether, divided before the entry at `at`, both halves have room for the fence between them: what one half loses may be
+    /// shorter than that. In the middle they have it always.
+    fn has_room_for_fence(self, at: usize) -> bool {
+        let fence_len = self.key_len(at);
+        let items = (0..at).map(|at| 8 + self.item_len(self.slot(at)));
+        let left = items.sum::<usize>();
+        let right = self.used() - left;
+        let room = self.size() - HEADER_WORDS * 8 - fence_len;
+        left + self.lower_len() <= room && right + self.upper_len() <= room
     }
 
     /// The fence to put before the entry at `at`, which is not the first.

@@ -141,6 +141,63 @@ fn a_division_and_a_joining_keep_every_entry() {
     }
 }
 
+/// Runs of insertions at any place, next to short keys: what one half loses may be shorter than the fence that it gets.
+#[test]
+fn a_division_in_a_run_has_room_for_its_fence() {
+    let mut random = Random::new(7);
+    let mut divided = 0;
+    for _ in 0..2000 {
+        let order = *random.choose(&[Order::Lexical, Order::SignedBigEndian, Order::Decimal]);
+        let words = [words(510), words(510)];
+        let [node, right] = [&words[0], &words[1]].map(|words| Node::new(words, order));
+        let fences: Vec<Vec<u8>> = [b'0', b'z']
+            .map(|digit| vec![digit; random.below(511) as usize])
+            .into();
+        let fence = |random: &mut Random, at: usize| random.one_in(2).then(|| fences[at].clone());
+        let (lower, upper) = (fence(&mut random, 0), fence(&mut random, 1));
+        let level = random.below(2) as u8;
+        node.init(level, lower.as_deref(), upper.as_deref());
+        let (len, value_len) = (4 + random.below(507) as usize, random.below(511) as usize);
+        let value_len = if level > 0 { 4 } else { value_len };
+        let key = |n: u64, len: usize| {
+            let mut key = (1 << 30 | n as u32).to_be_bytes().to_vec();
+            if order == Order::Decimal {
+                key = format!("{}", 1000 + n).into_bytes();
+            }
+            key.resize(len.max(key.len()), b'k');
+            key
+        };
+        // Short ones below and above; then a run between them.
+        let short = random.below(3);
+        for n in (0..short).chain(500..500 + random.below(3)) {
+            let key = key(n, 0);
+            node.insert(node.find(&key).0, &key, Value::Inside(&[0; 4]));
+        }
+        let is_rising = random.one_in(2);
+        let mut at = 0;
+        for n in 100..400 {
+            let key = key(if is_rising { n } else { 500 - n }, len);
+            at = node.find(&key).0;
+            if !node.insert(at, &key, Value::Inside(&vec![1; value_len])) {
+                break;
+            }
+        }
+        if node.count() < 2 {
+            continue;
+        }
+        divided += 1;
+        let before = entries(node);
+        let at = node.division(at);
+        let mut separator = Key::default();
+        node.separator(at, &mut separator);
+        node.divide(right, at, separator.bytes());
+        assert_eq!(entries(node), before[..at]);
+        assert_eq!(entries(right), before[at..]);
+        assert!(node.is_sound() && right.is_sound());
+    }
+    assert!(divided > 1500, "{divided} divisions");
+}
+
 #[test]
 fn reading_any_bytes_gives_some_answer() {
     let mut random = Random::new(8);

@@ -4,6 +4,7 @@
 //! how much was tried.
 
 mod contract;
+mod damage;
 mod defects;
 mod model;
 mod power;
@@ -57,19 +58,44 @@ fn eight(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// A key of this number, of a length that depends on it.
-fn key(number: u64, order: Order) -> Vec<u8> {
-    let name = order.name();
-    let first = if name.ends_with("big-endian") {
-        eight(number).to_vec()
-    } else if order == Order::Lexical && number.is_multiple_of(31) {
-        format!("{number:07}{}", "k".repeat((number % 480) as usize)).into_bytes()
-    } else {
-        format!("{number:07}").into_bytes()
-    };
-    match order {
-        Order::Pair(_) => azekura::order::pair(&first, b"1"),
-        _ => first,
+/// What keys look like.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    order: Order,
+    style: u64,
+}
+
+impl Keys {
+    fn draw(random: &mut Random, order: Order) -> Self {
+        let style = random.below(7);
+        Self { order, style }
+    }
+
+    /// The key of this number.
+    fn key(self, number: u64) -> Vec<u8> {
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let mut first = format!("{number:07}").into_bytes();
+        match self.style {
+            _ if self.order.name().ends_with("big-endian") => first = eight(number).to_vec(),
+            // Of all lengths.
+            0 => first.resize(7 + (spread % 504) as usize, b'k'),
+            // That begin alike, for almost all of a key.
+            1 => first.splice(..0, [b'p'; 500]).for_each(drop),
+            // Of the greatest length, spread.
+            2 => {
+                first = format!("{spread:016x}").into_bytes();
+                first.resize(510, b'z');
+            }
+            3 => first = Random::new(number).bytes((spread % 40) as usize + 5),
+            // A few long ones between short ones, and the empty one.
+            4 if number.is_multiple_of(31) => first.resize((number % 480) as usize, b'k'),
+            5 => first = eight(number).to_vec(),
+            _ => {}
+        }
+        match self.order {
+            Order::Pair(_) if self.style == 6 => azekura::order::pair(&first, b"1"),
+            _ => first,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, order::Order};
 
-use super::{eight, key, opening, options, value};
+use super::{Keys, eight, opening, options, value};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -50,13 +50,13 @@ fn assert_cursors(db: &TreeDb, model: &Model, random: &mut Random) {
         }
         let at = random.index(expected.len());
         assert!(cursor.seek(&expected[at].0).unwrap());
-        for record in expected[at..].iter().take(20) {
+        for record in expected[at..].iter().take(500) {
             let (key, value) = cursor.record().unwrap();
             assert_eq!((key, value), (&record.0[..], &record.1[..]));
             cursor.next().unwrap();
         }
         assert!(cursor.seek(&expected[at].0).unwrap());
-        for record in expected[..=at].iter().rev().take(20) {
+        for record in expected[..=at].iter().rev().take(500) {
             let (key, value) = cursor.record().unwrap();
             assert_eq!((key, value), (&record.0[..], &record.1[..]));
             cursor.previous().unwrap();
@@ -64,9 +64,74 @@ fn assert_cursors(db: &TreeDb, model: &Model, random: &mut Random) {
     }
 }
 
-fn step(db: &TreeDb, model: &mut Model, keys: u64, random: &mut Random) {
+/// A cursor, steps in any direction, and changes next to it in between: each step shows what is next at that moment.
+fn walk_while_it_changes(
+    db: &TreeDb,
+    model: &mut Model,
+    (keys, many): (Keys, u64),
+    random: &mut Random,
+) -> u64 {
     let order = db.order();
-    let chosen = key(random.below(keys), order);
+    let mut records = sorted(model, order);
+    let mut cursor = db.cursor();
+    let mut steps = 0;
+    for _ in 0..5 {
+        let start = keys.key(random.below(many));
+        let first = records.partition_point(|(key, _)| order.compare(key, &start).is_lt());
+        let mut on = cursor.seek(&start).unwrap().then_some(start);
+        assert_eq!(on.is_some(), first < records.len());
+        let ahead = random.below(5);
+        for _ in 0..random.index(300) {
+            let Some(key) = on.take() else { break };
+            let near = records.partition_point(|(own, _)| order.compare(own, &key).is_lt());
+            if random.one_in(4) {
+                // At the cursor or near it.
+                let number = near.saturating_sub(2) + random.index(5);
+                let changed = match records.get(number) {
+                    Some((key, _)) if !random.one_in(3) => key.clone(),
+                    _ => keys.key(random.below(many)),
+                };
+                let at = records.partition_point(|(own, _)| order.compare(own, &changed).is_lt());
+                let is_there = records.get(at).is_some_and(|(own, _)| *own == changed);
+                if is_there && random.one_in(2) {
+                    assert!(db.remove(&changed).unwrap());
+                    records.remove(at);
+                } else {
+                    let value = value(random, 60);
+                    db.put(&changed, &value).unwrap();
+                    if is_there {
+                        records[at].1 = value;
+                    } else {
+                        records.insert(at, (changed, value));
+                    }
+                }
+            }
+            let own =
+                |key: &[u8]| records.partition_point(|(own, _)| order.compare(own, key).is_lt());
+            let here = cursor.record().unwrap().0.to_vec();
+            let at = own(&here);
+            let is_there = records.get(at).is_some_and(|(own, _)| *own == here);
+            let expected = if random.below(5) < ahead {
+                assert!(cursor.next().is_ok());
+                records.get(at + usize::from(is_there))
+            } else {
+                assert!(cursor.previous().is_ok());
+                at.checked_sub(1).map(|at| &records[at])
+            };
+            let found = cursor
+                .record()
+                .map(|(key, value)| (key.to_vec(), value.to_vec()));
+            assert_eq!(found.as_ref(), expected);
+            on = found.map(|(key, _)| key);
+            steps += 1;
+        }
+    }
+    *model = records.into_iter().collect();
+    steps
+}
+
+fn step(db: &TreeDb, model: &mut Model, (keys, many): (Keys, u64), random: &mut Random) {
+    let chosen = keys.key(random.below(many));
     let usual = 60;
     match random.below(20) {
         0..10 => {
@@ -97,13 +162,13 @@ fn step(db: &TreeDb, model: &mut Model, keys: u64, random: &mut Random) {
             let most = if random.one_in(8) { 120 } else { 5 };
             let count = 1 + random.index(most);
             // Of some, neighbours: many of them in one leaf.
-            let first = random.below(keys);
+            let first = random.below(many);
             let near = random.one_in(2);
             let mut edits = BTreeMap::new();
             for at in 0..count as u64 {
-                let number = if near { first + at } else { random.below(keys) };
+                let number = if near { first + at } else { random.below(many) };
                 let edit = (!random.one_in(3)).then(|| value(random, usual));
-                edits.insert(key(number % keys, order), edit);
+                edits.insert(keys.key(number % many), edit);
             }
             let names: Vec<&[u8]> = edits.keys().map(Vec::as_slice).collect();
             let done = db.update_many(&names, &mut |present| {
@@ -147,20 +212,22 @@ fn a_tree_agrees_with_a_sorted_map() {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let drawn = options(&mut random, seed.is_multiple_of(2));
-        let keys = *random.choose(&[10, 300, 3000, 20_000]);
-        let _shown = case(seed, &(&drawn, keys));
+        let keys = Keys::draw(&mut random, drawn.order);
+        let many = *random.choose(&[10, 300, 3000, 20_000]);
+        let _shown = case(seed, &(&drawn, keys, many));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.azt");
         let mut db = TreeDb::create(&path, &drawn).unwrap();
         let mut model = Model::new();
         for _ in 0..4 {
-            let count = keys.max(2000);
+            let count = many.max(2000);
             for _ in 0..count {
-                step(&db, &mut model, keys, &mut random);
+                step(&db, &mut model, (keys, many), &mut random);
             }
             steps += count;
             assert_same(&db, &model);
             assert_cursors(&db, &model, &mut random);
+            steps += walk_while_it_changes(&db, &mut model, (keys, many), &mut random);
             if random.one_in(2) {
                 if random.one_in(2) {
                     db.close().unwrap();

@@ -19,7 +19,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Kind, Result};
 
-use super::{key, simulated, value};
+use super::{Keys, simulated, value};
 
 const NAME: &str = "power.azt";
 
@@ -38,7 +38,8 @@ enum Step {
 struct Case {
     options: CreateOptions,
     next: OpenOptions,
-    keys: u64,
+    keys: Keys,
+    many: u64,
     first: BTreeMap<Vec<u8>, Vec<u8>>,
     steps: Vec<Step>,
     /// A digest of the state after each number of operations.
@@ -64,17 +65,18 @@ impl Case {
         let mut random = Random::new(!seed);
         let options = simulated(&mut random);
         let order = options.order;
-        let keys = *random.choose(&[8, 200, 2000, 4000]);
+        let keys = Keys::draw(&mut random, order);
+        let many = *random.choose(&[8, 200, 2000, 4000]);
         let usual = *random.choose(&[20, 200, 400]);
         let upkeep = *random.choose(&[3, 6, 20]);
         let mut first = BTreeMap::new();
-        for number in 0..keys {
+        for number in 0..many {
             if !random.one_in(3) {
-                first.insert(key(number, order), value(&mut random, usual));
+                first.insert(keys.key(number), value(&mut random, usual));
             }
         }
         let steps = (0..count).map(|_| {
-            let chosen = key(random.below(keys), order);
+            let chosen = keys.key(random.below(many));
             match random.below(upkeep + 20) {
                 0 => Step::Sync,
                 1 => Step::Checkpoint,
@@ -86,7 +88,7 @@ impl Case {
                     let count = 2 + random.index(5);
                     let edit = |random: &mut Random| {
                         let edit = (!random.one_in(3)).then(|| value(random, usual));
-                        (key(random.below(keys), order), edit)
+                        (keys.key(random.below(many)), edit)
                     };
                     Step::Many((0..count).map(|_| edit(&mut random)).collect())
                 }
@@ -101,6 +103,7 @@ impl Case {
                 .cache(*random.choose(&[256 << 10, 1 << 20])),
             options,
             keys,
+            many,
             first,
             steps,
             states: RefCell::default(),
@@ -221,7 +224,7 @@ impl Case {
         }
         // It continues.
         let random = &mut Random::new(found);
-        let changed = key(random.below(self.keys), self.options.order);
+        let changed = self.keys.key(random.below(self.many));
         db.put(&changed, b"after").map_err(|e| e.to_string())?;
         if random.one_in(3) {
             let report = db.check(&mut |_, _| {}).map_err(|e| e.to_string())?;
@@ -247,7 +250,10 @@ fn every_cut_leaves_a_prefix() {
     for round in 0..share(24) {
         let seed = round + round_seed();
         let case_of = Case::draw(seed, 12 + (seed % 40) as usize);
-        let _shown = case(seed, &(&case_of.options, case_of.keys, &case_of.next));
+        let _shown = case(
+            seed,
+            &(&case_of.options, case_of.keys, case_of.many, &case_of.next),
+        );
         let config = Config {
             recovery_one_in: 24,
             recovery_cuts_max: 4,
@@ -274,7 +280,8 @@ fn a_full_store_takes_removals_and_loses_nothing() {
         options.opening = options
             .opening
             .capacity(*random.choose(&[2 << 20, 4 << 20]));
-        let _shown = case(seed, &options);
+        let keys = Keys::draw(&mut random, options.order);
+        let _shown = case(seed, &(&options, keys));
         let disk = SimDisk::new(seed);
         let folder = disk.directory();
         let mut db = TreeDb::create_in(&folder, Path::new(NAME), &options).unwrap();
@@ -282,7 +289,7 @@ fn a_full_store_takes_removals_and_loses_nothing() {
         for cycle in 0..3 {
             let mut failures = 0;
             while failures < 5 {
-                let key = key(random.below(100_000), options.order);
+                let key = keys.key(random.below(100_000));
                 let value = value(&mut random, 300);
                 match db.put(&key, &value) {
                     Ok(()) => drop(model.insert(key, value)),

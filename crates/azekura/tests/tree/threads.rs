@@ -243,8 +243,13 @@ fn work_until_killed(path: &Path, seed: u64) {
             scope.spawn(move || ended(|| read_some(db, known, writers, &mut random)));
         }
         let db = &db;
+        let mut random = Random::new(seed ^ salt);
         scope.spawn(move || {
             ended(|| {
+                if random.one_in(8) {
+                    let report = db.check(&mut |_, _| {}).unwrap();
+                    assert!(report.is_sound(), "{:?}", report.damage);
+                }
                 db.checkpoint().unwrap();
                 db.maintain().unwrap();
                 db.sync(Durability::Power).unwrap();

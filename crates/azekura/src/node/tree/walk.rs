@@ -75,6 +75,16 @@ pub struct LeafCopy {
     /// Where each begins, the length of its key, its value.
     entries: Vec<(usize, usize, Place)>,
     key: Key,
+    source: Option<Source>,
+}
+
+/// Where a copy was made, and when.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    number: u32,
+    /// The frame's address.
+    frame: usize,
+    version: u64,
 }
 
 impl LeafCopy {
@@ -86,6 +96,7 @@ impl LeafCopy {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.source = None;
     }
 
     /// Errors: `Full`.
@@ -141,7 +152,12 @@ pub enum Looked {
 
 impl<S: NodeStore> Tree<S> {
     /// Looks at the leaf where the way leads, and calls `read` until it has seen a state of the leaf that counts.
-    fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> Result<T> {
+    fn look(
+        &self,
+        to: To<'_>,
+        copy: &mut LeafCopy,
+        read: &mut dyn FnMut(Node<'_>, &mut LeafCopy) -> Result<Looked>,
+    ) -> Result<Looked> {
         for tries in 0.. {
             let end = self.way_to_leaf(to).map_err(S::error)?;
             // No thread changes it while it is locked; but whether it is the right one is still to be checked.
@@ -150,19 +166,35 @@ impl<S: NodeStore> Tree<S> {
             if !self.is_still(&end) {
                 continue;
             }
-            let seen = read(self.node(end.frame));
+            copy.clear();
+            let looked = read(self.node(end.frame), copy);
             if end.frame.latch.is_still(version) {
-                return Ok(seen);
+                copy.source = Some(Source {
+                    number: end.number,
+                    frame: std::ptr::from_ref(end.frame) as usize,
+                    version,
+                });
+                return looked;
             }
             drop(lock);
         }
         unreachable!("the tries have no end")
     }
 
+    /// Whether a leaf is as it was copied, so that a look at it now would give the same. Of a store whose frames keep their versions.
+    pub fn is_as_copied(&self, copy: &LeafCopy) -> bool {
+        copy.source.is_some_and(|source| {
+            self.nodes.frame(source.number).is_some_and(|frame| {
+                std::ptr::from_ref(frame) as usize == source.frame
+                    && self.nodes.holds(frame, source.number)
+                    && frame.latch.is_still(source.version)
+            })
+        })
+    }
+
     /// Copies up to `most` entries from a place on.
     pub fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
-        self.look(from.to(), &mut |node| {
-            copy.clear();
+        self.look(from.to(), copy, &mut |node, copy| {
             let at = from.entry(node);
             let end = node.count().min(at.saturating_add(most));
             (at..end).try_for_each(|at| copy.take(node, at))?;
@@ -174,7 +206,7 @@ impl<S: NodeStore> Tree<S> {
             } else {
                 Looked::End
             })
-        })?
+        })
     }
 
     /// Where the smallest part of the tree ends that has a place and cannot be loaded; `None`: nowhere. Errors: that of the root.
@@ -211,20 +243,24 @@ impl<S: NodeStore> Tree<S> {
         }
     }
 
-    /// Copies the last entry less than a key, or of all.
-    pub fn take_before(&self, key: Option<&[u8]>, copy: &mut LeafCopy) -> Result<Looked> {
-        self.look(To::Before(key), &mut |node| {
-            copy.clear();
+    /// Copies up to `most` entries that end with the last one less than a key, or of all.
+    pub fn take_before(
+        &self,
+        key: Option<&[u8]>,
+        most: usize,
+        copy: &mut LeafCopy,
+    ) -> Result<Looked> {
+        self.look(To::Before(key), copy, &mut |node, copy| {
             let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
+            (end.saturating_sub(most)..end).try_for_each(|at| copy.take(node, at))?;
             let mut fence = Key::default();
-            Ok(if let Some(at) = end.checked_sub(1) {
-                copy.take(node, at)?;
+            Ok(if end > 0 {
                 Looked::Records
             } else if node.lower(&mut fence).is_some() {
                 Looked::Beyond(fence.bytes().to_vec())
             } else {
                 Looked::End
             })
-        })?
+        })
     }
 }

@@ -32,7 +32,7 @@ use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::superblock::damaged_slots;
 use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
-use crate::log::manifest::{cut_short, segments_of};
+use crate::log::manifest::{check_last_is_whole, segments_of};
 use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
@@ -406,11 +406,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
 /// The root of a file of so many segments. `Corrupted` if one that it states is cut off.
 pub(super) fn read_root_within(storage: &dyn Storage, last: &Super, segments: u64) -> Result<Root> {
     let root = read_root(storage, last)?;
-    let (size, whole) = (storage.size()?, last.geometry.offset_of(segments as u32));
-    // The log may have stood in the rest of its last segment.
-    if size < whole {
-        return Err(cut_short(storage).found(format!("{size} bytes"), format!("{whole} bytes")));
-    }
+    check_last_is_whole(storage, last.geometry, segments)?;
     root.needed.check_within(storage, last.geometry, segments)?;
     Ok(root)
 }

@@ -111,11 +111,7 @@ impl Core {
         }
         if self.is_too_dirty(3) {
             self.wake();
-            // Readers need clean pages that can give way: dirty ones are not to take all of the cache.
-            match self.tree.nodes.write_back_some(false) {
-                Err(error) if error.kind() == Kind::Full => self.win_room()?,
-                other => drop(other?),
-            }
+            self.clean_some()?;
         }
         if self.log.segments().is_full() {
             self.relieve(class, len)?;
@@ -123,8 +119,27 @@ impl Core {
         Ok(())
     }
 
+    /// Readers need clean pages that can give way: dirty ones are not to take all of the cache.
+    pub(super) fn clean_for_readers(&self) -> Result<()> {
+        while self.is_too_dirty(3) && self.clean_some()? > 0 {}
+        Ok(())
+    }
+
+    /// Writes some dirty pages: where only a checkpoint may take room, in one; how many are clean now.
+    fn clean_some(&self) -> Result<u64> {
+        let pages = &self.tree.nodes;
+        match pages.write_back_some(false) {
+            Err(error) if error.kind() == Kind::Full => {
+                let before = pages.dirty();
+                self.win_room()?;
+                Ok(before.saturating_sub(pages.dirty()))
+            }
+            other => Ok(other? as u64),
+        }
+    }
+
     /// That there is no room for background work is no reason to refuse an update that may need none.
-    fn unless_full<T>(done: Result<T>) -> Result<()> {
+    pub(super) fn unless_full<T>(done: Result<T>) -> Result<()> {
         match done {
             Err(error) if error.kind() != Kind::Full => Err(error),
             _ => Ok(()),
@@ -181,10 +196,7 @@ impl Core {
         let pages = &self.tree.nodes;
         let are_few_idle = pages.idle() < pages.limit() / 64 && pages.dirty() > 0;
         if self.is_too_dirty(2) {
-            return match pages.write_back_some(false) {
-                Err(error) if error.kind() == Kind::Full => self.win_room().map(|()| true),
-                other => Ok(other? > 0),
-            };
+            return Ok(self.clean_some()? > 0);
         }
         if are_few_idle {
             pages.evict(pages.limit() / 32);

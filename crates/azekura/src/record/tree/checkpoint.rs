@@ -30,6 +30,9 @@ use crate::log::{End, Log, Reserve, Use, parts};
 const RECORDS_PER_PAGE: u64 = 1024;
 /// Segments that a checkpoint may need besides pages and parts.
 const SPARE: u64 = 3;
+/// Segments that what growth appends to one segment of the journal may take: a page for each two kibibytes of it, and as much that
+/// the next checkpoint may need.
+const COMING: u32 = 4;
 
 /// The last checkpoint, and where the next one's parts go.
 #[derive(Debug)]
@@ -253,7 +256,7 @@ pub(super) fn reserve(log: &Log, sizes: &SpaceSizes, dirty: u64, chunks: u64) ->
     let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
     Reserve {
         checkpoint: (bytes.div_ceil(size) + SPARE) as u32,
-        coming: 0,
+        coming: COMING,
         step: (log.segments().total() / 64).clamp(1, 8),
         slack: 0,
         reclaimable: 0,

@@ -29,7 +29,7 @@ use crate::kernel::checkpoint::read_root;
 use crate::kernel::superblock::damaged_slots;
 use crate::kernel::{self, Closing, Handle, SuperblockPair, recover};
 use crate::log::layout::FIRST_FRAME;
-use crate::log::manifest::{read_extent, segments_of};
+use crate::log::manifest::{check_last_is_whole, read_extent, segments_of};
 use crate::log::{End, Geometry, Log, Use};
 use crate::node::tree::{NodeStore, ROOT, Tree};
 use crate::record::gate::Gate;
@@ -116,13 +116,12 @@ impl TreeDb {
         let geometry = last.geometry;
         check_holds(options.capacity, geometry)
             .map_err(|error| error.at(storage.path()).remedy("raise the capacity"))?;
-        let size = storage.size()?;
-        let segments = segments_of(storage.as_ref(), geometry, size)?;
+        let segments = segments_of(storage.as_ref(), geometry, storage.size()?)?;
+        check_last_is_whole(storage.as_ref(), geometry, segments)?;
         let root = read_root(storage.as_ref(), last, false, Root::decode)?;
         let root = root.map_or_else(Root::default, |(root, _)| root);
         root.needed
             .check_within(storage.as_ref(), geometry, segments)?;
-        storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
         root.needed.adopt(&log)?;
@@ -164,6 +163,10 @@ impl TreeDb {
         superblock.replace(&log, next)?;
         let core = build_in(log, space, superblock, &root, options)?;
         core.replay_journal(start, found.end)?;
+        if !core.log.is_refused() {
+            core.keep_for_checkpoint();
+            Core::unless_full(core.clean_for_readers())?;
+        }
         Self::start(core)
     }
 
@@ -216,6 +219,9 @@ pub(super) fn open_salvaged(
     let last = &found_super.payload;
     let geometry = last.geometry;
     let segments = segments_of(storage.as_ref(), geometry, storage.size()?)?;
+    if let Err(error) = check_last_is_whole(storage.as_ref(), geometry, segments) {
+        lose(error.without_remedy().to_string());
+    }
     let root = read_root(storage.as_ref(), last, true, Root::decode)?;
     let root = root.map_or_else(Root::default, |(root, _)| root);
     storage.resize(geometry.offset_of(segments as u32))?;

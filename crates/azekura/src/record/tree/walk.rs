@@ -13,6 +13,8 @@ use crate::room;
 
 /// Entries of the first leaf that are copied: who breaks off early should not pay for all of it.
 const FIRST: usize = 8;
+/// How many times as many a cursor copies when it continues in its direction.
+const MORE: usize = 16;
 
 impl Core {
     fn start(key: &[u8], is_after: bool) -> Result<Begin> {
@@ -112,10 +114,16 @@ impl Core {
     }
 }
 
-/// A cursor: the record it is on, copied.
+/// A cursor: the record it is on, copied, and some after it in the direction in which it goes. They count while their leaf is as it
+/// was; else the cursor looks again.
 pub(super) struct RecordCursor<'c> {
     core: &'c Core,
     copy: LeafCopy,
+    /// Which entry of the copy it is on.
+    at: usize,
+    /// How many entries are copied at the next look in this direction.
+    most: usize,
+    is_rising: bool,
     key: Vec<u8>,
     value: Vec<u8>,
     is_placed: bool,
@@ -126,80 +134,112 @@ impl<'c> RecordCursor<'c> {
         Self {
             core,
             copy: LeafCopy::default(),
+            at: 0,
+            most: 1,
+            is_rising: true,
             key: Vec::new(),
             value: Vec::new(),
             is_placed: false,
         }
     }
 
-    /// Comes to the record that was copied.
-    fn arrive(&mut self) -> Result<bool> {
-        let Some((key, place, value)) = self.copy.entry(0) else {
+    /// Comes to an entry of the copy.
+    fn arrive(&mut self, at: usize) -> Result<bool> {
+        self.is_placed = false;
+        let Some((key, place, value)) = self.copy.entry(at) else {
             return Ok(false);
         };
         self.key.clear();
         room::more(&mut self.key, key.len())?;
         self.key.extend_from_slice(key);
         self.core.value_of(key, place, value, &mut self.value)?;
+        self.at = at;
         self.is_placed = true;
         Ok(true)
     }
 
-    fn forward(&mut self, mut from: Begin) -> Result<bool> {
+    /// How many entries to copy: one, and ever more where the cursor continues in one direction.
+    fn most(&mut self, continues: bool, is_rising: bool) -> usize {
+        self.most = if continues && is_rising == self.is_rising {
+            self.most.saturating_mul(MORE)
+        } else {
+            1
+        };
+        self.is_rising = is_rising;
+        self.most
+    }
+
+    fn forward(&mut self, mut from: Begin, continues: bool) -> Result<bool> {
         self.is_placed = false;
+        let most = self.most(continues, true);
         loop {
             let _pin = self.core.log.pin();
-            match self.core.tree.take_from(&from, 1, &mut self.copy)? {
-                Looked::Records => return self.arrive(),
+            match self.core.tree.take_from(&from, most, &mut self.copy)? {
+                Looked::Records => return self.arrive(0),
                 Looked::Beyond(fence) => self.core.go_to(&mut from, Begin::At(fence))?,
                 Looked::End => return Ok(false),
             }
         }
     }
 
-    fn backward(&mut self, mut before: Option<Vec<u8>>) -> Result<bool> {
+    fn backward(&mut self, mut before: Option<Vec<u8>>, continues: bool) -> Result<bool> {
         self.is_placed = false;
+        let most = self.most(continues, false);
         loop {
             let _pin = self.core.log.pin();
-            let looked = self
-                .core
-                .tree
-                .take_before(before.as_deref(), &mut self.copy)?;
-            match looked {
-                Looked::Records => return self.arrive(),
+            let tree = &self.core.tree;
+            match tree.take_before(before.as_deref(), most, &mut self.copy)? {
+                Looked::Records => return self.arrive(self.copy.count().saturating_sub(1)),
                 Looked::Beyond(fence) => before = Some(fence),
                 Looked::End => return Ok(false),
             }
+        }
+    }
+
+    /// Comes to the copied neighbour, if there is one, and it counts.
+    fn step(&mut self, at: Option<usize>) -> Result<bool> {
+        let _pin = self.core.log.pin();
+        match at {
+            Some(at) if at < self.copy.count() && self.core.tree.is_as_copied(&self.copy) => {
+                self.arrive(at)
+            }
+            _ => Ok(false),
         }
     }
 }
 
 impl Cursor for RecordCursor<'_> {
     fn first(&mut self) -> Result<bool> {
-        self.forward(Begin::First)
+        self.forward(Begin::First, false)
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.backward(None)
+        self.backward(None, false)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.forward(Core::start(key, false)?)
+        self.forward(Core::start(key, false)?, false)
     }
 
     fn next(&mut self) -> Result<bool> {
         if !self.is_placed {
             return self.first();
         }
-        self.forward(Core::start(&self.key, true)?)
+        if self.step(self.at.checked_add(1))? {
+            return Ok(true);
+        }
+        self.forward(Core::start(&self.key, true)?, true)
     }
 
     fn previous(&mut self) -> Result<bool> {
         if !self.is_placed {
             return self.last();
         }
+        if self.step(self.at.checked_sub(1))? {
+            return Ok(true);
+        }
         let key = std::mem::take(&mut self.key);
-        self.backward(Some(key))
+        self.backward(Some(key), true)
     }
 
     fn record(&self) -> Option<(&[u8], &[u8])> {

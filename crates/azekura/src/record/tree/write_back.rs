@@ -140,9 +140,10 @@ impl PageCache {
         }
     }
 
-    /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none.
+    /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none, and where
+    /// damage keeps it from being made.
     fn take_units(&self, copied: &[Copied<'_>]) -> Result<Vec<u64>> {
-        let class = if self.is_replaying.load(Ordering::Relaxed) {
+        let class = if self.is_replaying.load(Ordering::Relaxed) || self.log.is_refused() {
             AllocationClass::Checkpoint
         } else {
             AllocationClass::Cleaning

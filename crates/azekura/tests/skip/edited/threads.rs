@@ -10,7 +10,7 @@ use azekura::engine::Ordered as _;
 use azekura::record::skip::{EditOptions, Reducer, ReducingSkipDb, SkipDb, SkipReader};
 use azekura::testkit::suite::{demand, share};
 use azekura::testkit::{Random, concurrently, round_seed};
-use azekura::{Edit, Engine as _, Reader as _};
+use azekura::{Edit, Engine as _, Persistent as _, Reader as _};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key-{number:04}").into_bytes()
@@ -140,6 +140,43 @@ fn read_during_merges(seed: u64) -> (u64, u64) {
         });
     });
     (seen.into_inner(), merges.into_inner())
+}
+
+#[test]
+fn a_check_beside_threads_finds_nothing() {
+    let mut checks = 0;
+    for seed in round_seed()..round_seed() + 3 {
+        let folder = tempfile::tempdir().unwrap();
+        let db = SkipDb::create(folder.path().join("a.azs"), &EditOptions::new()).unwrap();
+        let over = AtomicBool::new(false);
+        let (db, over) = (&db, &over);
+        std::thread::scope(|scope| {
+            let _over = Over(over);
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    let mut random = Random::new(seed * 10 + thread);
+                    while !over.load(Ordering::Relaxed) {
+                        let keys: Vec<_> = (0..8).map(|_| key(random.below(60))).collect();
+                        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                        let edit = |random: &mut Random| match random.below(2) {
+                            0 => Edit::Remove,
+                            _ => Edit::put(b"there"),
+                        };
+                        db.update_many(&keys, &mut |_| {
+                            keys.iter().map(|_| edit(&mut random)).collect()
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+            for _ in 0..share(600) {
+                let report = db.check(&mut |_, _| {}).unwrap();
+                assert!(report.is_sound(), "{:?}", report.damage);
+                checks += 1;
+            }
+        });
+    }
+    demand(checks, share(1800), "checks beside threads that edit");
 }
 
 #[test]

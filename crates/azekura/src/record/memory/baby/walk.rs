@@ -196,7 +196,7 @@ impl<'d> At<'d> {
             match self
                 .db
                 .tree
-                .take_before(before.as_deref(), &mut self.batch)?
+                .take_before(before.as_deref(), 1, &mut self.batch)?
             {
                 Looked::Records => {
                     let chosen = |stem: &[u8], cluster: Cluster<'_>| {

@@ -47,8 +47,11 @@ impl Core {
                 report.note_error(error);
             }
         }
-        let end = self.log.end();
-        let counted = self.count.sum();
+        let (end, counted) = {
+            // No edit is in the log and not counted yet.
+            let _alone = self.gate.alone();
+            (self.log.end(), self.count.sum())
+        };
         (report.records, report.bytes) = (0, 0);
         let mut add = |key: &[u8], value: &[u8]| {
             report.records += 1;

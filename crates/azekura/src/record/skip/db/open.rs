@@ -34,7 +34,7 @@ use crate::format::frame::Frame;
 use crate::io::file::Files;
 use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::{Closing, Committed, Handle, SuperblockPair, recover};
-use crate::log::manifest::segments_of;
+use crate::log::manifest::{check_last_is_whole, segments_of};
 use crate::log::{Address, Geometry, Log, LogPosition};
 use crate::record::gate::Gate;
 use crate::record::skip::layout::Super;
@@ -223,9 +223,8 @@ fn open_core(
         .remedy("open it under that reducer"));
     }
     check_distinct(&base)?;
-    let size = storage.size()?;
-    let segments = segments_of(storage.as_ref(), last.geometry, size)?;
-    storage.resize(size.max(last.geometry.offset_of(segments as u32)))?;
+    let segments = segments_of(storage.as_ref(), last.geometry, storage.size()?)?;
+    check_last_is_whole(storage.as_ref(), last.geometry, segments)?;
     let log = open_log(&storage, last.geometry, options)?;
     log.segments().begin_adoption(segments as u32);
     let mut prior = recover::prior(last, &log)?;

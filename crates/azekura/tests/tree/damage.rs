@@ -1,0 +1,385 @@
+//! Damaged files: a flipped bit anywhere, an end that is cut off, sectors that the device does not give; of files that were closed, and of
+//! some whose process died.
+//!
+//! Every answer is the right one, or an error; never a wrong one, or absence. A scan passes by what is damaged; `check` finds what
+//! readers find. What is written afterwards is right too, also after a reopen, or refused. A repair brings over what can be read, and
+//! reports what it costs.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::engine::{Ordered, Persistent, Reader};
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory, Storage};
+use azekura::record::tree::{CreateOptions, TreeDb, repair};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
+use azekura::{Durability, Error, Kind, Result};
+
+use super::{Keys, simulated, value};
+
+const NAME: &str = "damaged.azt";
+
+/// A file as some process left it, and what is in it.
+struct Left {
+    options: CreateOptions,
+    keys: Keys,
+    many: u64,
+    disk: SimDisk,
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// All that was ever put.
+    ever: HashSet<(Vec<u8>, Vec<u8>)>,
+    is_closed: bool,
+}
+
+fn open(disk: &SimDisk, options: &CreateOptions) -> Result<TreeDb> {
+    // What was verified before does not count.
+    disk.evict();
+    let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+    TreeDb::open_on(storage, &options.opening)
+}
+
+impl Left {
+    fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let options = simulated(&mut random);
+        let keys = Keys::draw(&mut random, options.order);
+        let many = *random.choose(&[20, 300, 2000]);
+        let usual = *random.choose(&[20, 200, 400]);
+        let disk = SimDisk::new(seed);
+        let mut db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        let mut records = BTreeMap::new();
+        let mut ever = HashSet::new();
+        let mut put = |db: &TreeDb, records: &mut BTreeMap<_, _>, number, random: &mut Random| {
+            let (key, value) = (keys.key(number), value(random, usual));
+            db.put(&key, &value).unwrap();
+            ever.insert((key.clone(), value.clone()));
+            records.insert(key, value);
+        };
+        for number in 0..many {
+            put(&db, &mut records, number, &mut random);
+        }
+        if random.one_in(2) {
+            db.close().unwrap();
+            db = open(&disk, &options).unwrap();
+        }
+        for _ in 0..random.below(many * 2) {
+            let number = random.below(many);
+            match random.below(300) {
+                0 => db.checkpoint().unwrap(),
+                1..100 => {
+                    let key = keys.key(number);
+                    assert_eq!(db.remove(&key).unwrap(), records.remove(&key).is_some());
+                }
+                _ => put(&db, &mut records, number, &mut random),
+            }
+        }
+        let is_closed = random.one_in(3);
+        if is_closed {
+            db.close().unwrap();
+        } else if random.one_in(2) {
+            db.sync(Durability::Power).unwrap();
+        }
+        let disk = disk.kill_state(disk.events());
+        Self {
+            options,
+            keys,
+            many,
+            disk,
+            records,
+            ever,
+            is_closed,
+        }
+    }
+
+    /// The file again, to be damaged.
+    fn copy(&self) -> SimDisk {
+        self.disk.kill_state(self.disk.events())
+    }
+}
+
+/// Whether damage may end a call like this.
+fn is_of_damage(error: &Error) -> bool {
+    let kind = error.kind();
+    matches!(
+        kind,
+        Kind::Corrupted | Kind::Io | Kind::Mismatch | Kind::Poisoned
+    )
+}
+
+/// What is expected of a store whose file is damaged.
+struct Judge<'l> {
+    left: &'l Left,
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Keys of which an update failed by an error of the device: either state is right.
+    unknown: BTreeSet<Vec<u8>>,
+}
+
+impl Judge<'_> {
+    /// Whether every answer is right, or an error; whether there were errors.
+    fn is_noticed(&self, db: &TreeDb) -> bool {
+        let mut errors = 0;
+        let mut note = |error: &Error| {
+            assert!(is_of_damage(error), "{error}");
+            errors += 1;
+        };
+        for number in 0..self.left.many + 5 {
+            let key = self.left.keys.key(number);
+            match db.get(&key) {
+                Err(error) => note(&error),
+                Ok(found) => assert!(
+                    found.as_ref() == self.records.get(&key) || self.unknown.contains(&key),
+                    "a wrong answer for key {number}: {:?}",
+                    found.map(|value| value.len())
+                ),
+            }
+        }
+        let order = db.order();
+        let mut shown: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut passed = 0;
+        let end = db.scan_past(
+            None,
+            &mut |key, value| {
+                shown.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            },
+            &mut |error| {
+                note(&error);
+                passed += 1;
+                Ok(())
+            },
+        );
+        if let Err(error) = end {
+            note(&error);
+            passed += 1;
+        }
+        assert!(shown.is_sorted_by(|a, b| order.compare(&a.0, &b.0).is_lt()));
+        for (key, value) in &shown {
+            assert!(self.records.get(key) == Some(value) || self.unknown.contains(key));
+        }
+        let missing = self.records.len().abs_diff(shown.len());
+        assert!(
+            missing == 0 || passed > 0 || !self.unknown.is_empty(),
+            "{missing} records are missing without an error"
+        );
+        let mut cursor = db.cursor();
+        let mut on = cursor.last();
+        let mut seen = 0;
+        while let Ok(true) = on {
+            let (key, value) = cursor.record().unwrap();
+            assert!(
+                self.records.get(key).is_some_and(|own| own == value) || self.unknown.contains(key)
+            );
+            seen += 1;
+            on = cursor.previous();
+        }
+        match on {
+            Err(error) => note(&error),
+            Ok(_) => assert!(seen == shown.len() || passed > 0),
+        }
+        errors > 0
+    }
+
+    /// Changes the store, as far as it lets.
+    fn change(&mut self, db: &TreeDb, random: &mut Random) {
+        for number in 0..200 {
+            let key = self.left.keys.key(random.below(self.left.many + 5));
+            let done = if random.one_in(3) {
+                let removed = db.remove(&key);
+                removed.map(|was_there| {
+                    let expected = self.records.remove(&key).is_some();
+                    assert!(was_there == expected || self.unknown.contains(&key));
+                })
+            } else {
+                let value = value(random, 100);
+                let put = db.put(&key, &value);
+                put.map(|()| drop(self.records.insert(key.clone(), value)))
+            };
+            if let Err(error) = done {
+                assert!(is_of_damage(&error), "{error}");
+                if matches!(error.kind(), Kind::Io | Kind::Poisoned) {
+                    self.unknown.insert(key);
+                }
+            }
+            if number % 90 == 50
+                && let Err(error) = db.checkpoint()
+            {
+                assert!(is_of_damage(&error), "{error}");
+            }
+        }
+    }
+}
+
+/// Opens a damaged file, reads all of it, changes it, opens it again; whether it opened, and whether readers noticed.
+fn judge(left: &Left, disk: &SimDisk, random: &mut Random) -> (bool, bool) {
+    let db = match open(disk, &left.options) {
+        Ok(db) => db,
+        Err(error) => {
+            assert!(is_of_damage(&error), "{error}");
+            return (false, true);
+        }
+    };
+    let mut judge = Judge {
+        left,
+        records: left.records.clone(),
+        unknown: BTreeSet::new(),
+    };
+    let is_noticed = judge.is_noticed(&db);
+    match db.check(&mut |_, _| {}) {
+        Ok(report) => assert!(
+            !is_noticed || !report.is_sound(),
+            "a check finds nothing, readers do"
+        ),
+        Err(error) => assert!(is_of_damage(&error), "{error}"),
+    }
+    judge.change(&db, random);
+    judge.is_noticed(&db);
+    if random.one_in(2) {
+        if let Err(error) = db.close() {
+            assert!(is_of_damage(&error), "{error}");
+        }
+    } else {
+        drop(db);
+    }
+    match open(disk, &left.options) {
+        Ok(db) => drop(judge.is_noticed(&db)),
+        Err(error) => assert!(is_of_damage(&error), "{error}"),
+    }
+    (true, is_noticed)
+}
+
+/// The bytes of a file, with zeros for what cannot be read.
+fn bytes_of(disk: &SimDisk) -> Vec<u8> {
+    let storage: Arc<dyn Storage> = disk
+        .directory()
+        .open(Path::new(NAME), Access::Read)
+        .unwrap();
+    let mut bytes = vec![0; storage.size().unwrap() as usize];
+    for (at, sector) in bytes.chunks_mut(512).enumerate() {
+        if storage.read_at(at as u64 * 512, sector).is_err() {
+            sector.fill(0);
+        }
+    }
+    bytes
+}
+
+/// Repairs a file of these bytes; whether there was enough of it.
+fn repaired(left: &Left, bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let (damaged, target) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
+    std::fs::write(&damaged, bytes).unwrap();
+    let report = match repair(&damaged, &target, &mut |_, _| {}) {
+        Ok(report) => report,
+        Err(error) => {
+            assert!(is_of_damage(&error), "{error}");
+            assert!(!target.exists(), "a file is left of a repair that failed");
+            return false;
+        }
+    };
+    assert_eq!(std::fs::read(&damaged).unwrap(), bytes, "it is only read");
+    let db = TreeDb::open(&target, &left.options.opening).unwrap();
+    assert_eq!(db.order(), left.options.order);
+    assert_eq!(db.count(), report.recovered);
+    assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
+    let mut same = 0;
+    let end = db.scan(None, &mut |key, value| {
+        let is_same = left.records.get(key).is_some_and(|own| own == value);
+        same += usize::from(is_same);
+        // Where the journal is damaged, what it changed is as it was before.
+        let was = left.ever.contains(&(key.to_vec(), value.to_vec()));
+        assert!(is_same || (was && !left.is_closed && report.losses > 0));
+        ControlFlow::Continue(())
+    });
+    assert!(end.unwrap().is_none());
+    assert!(
+        same == left.records.len() || report.losses > 0,
+        "{report:?}"
+    );
+    assert_eq!(report.lost.len() as u64, report.losses.min(1000));
+    true
+}
+
+/// Damages files in one way, again and again; what is asserted of each is what this module promises.
+fn suite(
+    rounds: u64,
+    salt: u64,
+    damage: &dyn Fn(&SimDisk, u64, &mut Random),
+) -> (u64, u64, u64, u64) {
+    let (mut tried, mut opened, mut noticed, mut repairs) = (0, 0, 0, 0);
+    for round in 0..share(rounds) {
+        let seed = round + round_seed() + salt;
+        let left = Left::draw(seed);
+        let _shown = case(seed, &(&left.options, left.keys, left.many, left.is_closed));
+        let mut random = Random::new(!seed);
+        let size = bytes_of(&left.disk).len() as u64;
+        for _ in 0..8 {
+            let disk = left.copy();
+            damage(&disk, size, &mut random);
+            if random.one_in(3) {
+                repairs += u64::from(repaired(&left, &bytes_of(&disk)));
+            }
+            let (is_open, is_noticed) = judge(&left, &disk, &mut random);
+            tried += 1;
+            opened += u64::from(is_open);
+            noticed += u64::from(is_open && is_noticed);
+        }
+    }
+    (tried, opened, noticed, repairs)
+}
+
+#[test]
+fn a_flipped_bit_costs_its_page() {
+    let (tried, opened, noticed, repairs) = suite(60, 0, &|disk, size, random| {
+        let bytes = bytes_of(disk);
+        let mut draw = || {
+            // The first pages often: what is found by its offset is there.
+            let end = if random.one_in(4) {
+                size.min(8 * 4096)
+            } else {
+                size
+            };
+            random.below(end)
+        };
+        // Where something stands, mostly.
+        let mut offset = draw();
+        for _ in 0..4 {
+            if bytes[offset as usize] != 0 {
+                break;
+            }
+            offset = draw();
+        }
+        disk.rot(NAME, offset, 1 << random.below(8));
+    });
+    let what = format!(
+        "bits flipped; {opened} files opened, readers noticed {noticed}, {repairs} were repaired"
+    );
+    assert!(opened * 3 > tried && noticed > 0 && repairs > 0);
+    tried_at_least(tried, 400, &what);
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_costs_its_page() {
+    let (tried, opened, noticed, repairs) = suite(40, 1 << 20, &|disk, size, random| {
+        let offset = random.below(size);
+        disk.make_unreadable(NAME, offset..offset + 1);
+    });
+    let what = format!(
+        "sectors made unreadable; {opened} files opened, readers noticed {noticed}, {repairs} were repaired"
+    );
+    assert!(opened * 3 > tried && noticed > 0 && repairs > 0);
+    tried_at_least(tried, 250, &what);
+}
+
+#[test]
+fn an_end_that_is_cut_off_is_noticed() {
+    let (tried, opened, noticed, repairs) = suite(25, 2 << 20, &|disk, size, random| {
+        let storage = disk.directory().open(Path::new(NAME), Access::Write);
+        storage.unwrap().resize(random.below(size)).unwrap();
+    });
+    let what = format!(
+        "ends cut off; {opened} files opened, readers noticed {noticed}, {repairs} were repaired"
+    );
+    tried_at_least(tried, 150, &what);
+}
