@@ -168,7 +168,7 @@ impl Payload for Super {
         let is = |engine| Superblock::current(head, engine).is_ok();
         if is(b"tree\0\0\0\0") {
             return error
-                .remedy("it is a tree file, which `azekura::open::open` and most commands take; compact, rebuild and repair do not");
+                .remedy("it is a tree file, which `azekura::open::open` and most commands take; compact and rebuild do not");
         }
         if is(b"object\0\0") || is(b"objdata\0") {
             return error.remedy(
