@@ -373,6 +373,26 @@ fn a_sector_that_cannot_be_read_costs_its_page() {
 }
 
 #[test]
+fn a_journal_that_is_cut_off_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, cut) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
+    let options = CreateOptions::new().segment_size(64u64 << 10);
+    let db = TreeDb::create(&path, &options).unwrap();
+    for number in 0..300_u32 {
+        db.put(number.to_string().as_bytes(), &[7; 100]).unwrap();
+    }
+    // As its process left it when it died.
+    let bytes = std::fs::read(&path).unwrap();
+    for len in [20_000, 30_001, 45_000, 65_536, 65_536 + 8000] {
+        std::fs::write(&cut, &bytes[..len]).unwrap();
+        let error = TreeDb::open(&cut, &options.opening).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted, "{len}: {error}");
+    }
+    std::fs::write(&cut, &bytes).unwrap();
+    assert_eq!(TreeDb::open(&cut, &options.opening).unwrap().count(), 300);
+}
+
+#[test]
 fn an_end_that_is_cut_off_is_noticed() {
     let (tried, opened, noticed, repairs) = suite(25, 2 << 20, &|disk, size, random| {
         let storage = disk.directory().open(Path::new(NAME), Access::Write);

@@ -162,8 +162,10 @@ impl Core {
                 self.log.admit(class, len.max(8)).is_ok()
             }
             _ => {
-                let is_open = self.log.room_in_open() >= (len as u64 + NOTES);
-                is_open || self.log.segments().space().is_left(1, class)
+                let needed = len as u64 + NOTES;
+                let units = needed.div_ceil(self.log.geometry().segment_size());
+                self.log.room_in_open() >= needed
+                    || self.log.segments().space().is_left(units as u32, class)
             }
         }
     }

@@ -27,6 +27,11 @@ use crate::record::gate::Inside;
 use crate::record::many::Distinct;
 use crate::room;
 
+/// Of removals that were decided on, for which room was made before: others may have taken it since.
+const DECIDED: AllocationClass = AllocationClass::Cleaning;
+/// Bytes that a removal takes in a batch besides its key, at most.
+const MANY_LEN: usize = 24;
+
 /// What becomes of a record, with the run that was made for it.
 struct Change<'v, 'c> {
     key: &'v [u8],
@@ -172,14 +177,14 @@ impl Core {
         let is_removed = self.with_room(|| {
             let _inside = self.begin(class, 0)?;
             let held = self.tree.lock_leaf(key)?;
-            self.erase(held, key)
+            self.erase(held, key, class)
         })?;
         self.end()?;
         Ok(is_removed)
     }
 
     /// Removes `key` from its leaf, which is held; whether it was there.
-    pub(super) fn erase(&self, held: Held<'_>, key: &[u8]) -> Result<bool> {
+    fn erase(&self, held: Held<'_>, key: &[u8], class: AllocationClass) -> Result<bool> {
         let node = self.node_of(held.frame);
         let (at, is_present) = node.find(key);
         if !is_present {
@@ -192,7 +197,6 @@ impl Core {
             key,
             value: &[],
         };
-        let class = AllocationClass::Removal;
         let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
         self.tree.nodes.change(&held, &moment);
         node.remove(at);
@@ -228,7 +232,7 @@ impl Core {
                     self.store(held, key, (&value, form, run), class)?;
                 }
                 Edit::Remove => {
-                    self.erase(held, key)?;
+                    self.erase(held, key, DECIDED)?;
                 }
                 Edit::Keep => {}
             }
@@ -259,7 +263,9 @@ impl Core {
             LIMITS.check(key, &[])?;
         }
         {
-            let _inside = self.begin(AllocationClass::Removal, 0)?;
+            // Room for the removal of all of them.
+            let len = keys.iter().map(|key| key.len() + MANY_LEN).sum();
+            let _inside = self.begin(AllocationClass::Removal, len)?;
             self.edit_many_inside(keys, decide)?;
         }
         self.end()
@@ -317,6 +323,11 @@ impl Core {
             return Ok(());
         }
         let entries = room::collect(changes.iter().map(Change::entry))?;
+        let class = if changes.iter().all(|change| change.value.is_none()) {
+            DECIDED
+        } else {
+            class
+        };
         self.log.admit(class, Entry::batch_len(&entries))?;
         let held = self.make_room(held, &changes)?;
         self.apply(held, changes, &entries, class)
@@ -488,7 +499,8 @@ impl Core {
             PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
             REMOVE => {
                 let held = self.tree.lock_leaf(key)?;
-                self.erase(held, key).map(|_| ())
+                self.erase(held, key, AllocationClass::Checkpoint)
+                    .map(|_| ())
             }
             CLEAR => self.clear_alone(),
             _ => Ok(()),

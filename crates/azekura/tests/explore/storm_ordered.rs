@@ -1,0 +1,294 @@
+//! Crashes of ordered files that many threads use: the tree file, and the sorted file that takes edits.
+//!
+//! They join `testkit::storm` with a page each, as `storm` has the others do. Order of keys, cache, segments, memory, capacity,
+//! population and schedule are drawn from the seed, which a failure prints.
+
+use std::path::Path;
+
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory};
+use azekura::order::Order;
+use azekura::record::skip::{EditOptions, SkipDb};
+use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
+use azekura::testkit::Random;
+use azekura::testkit::storm::{Engine, Promise, Shape, Store};
+use azekura::{Durability, Edit, Engine as _, Persistent as _, Result};
+
+use super::storm::{crowded, storms, sync_interval, tried};
+
+const NAME: &str = "storm";
+
+/// Bytes that a tree takes for each live one: what waits for a checkpoint, half-filled leaves, the journal.
+const TREE_SPACE: u64 = 12;
+/// And in addition to that: reserves, and the least of an interval.
+const TREE_OVERHEAD: u64 = 12 << 20;
+
+fn name(key: u32) -> Vec<u8> {
+    // Some are long: few of them fill a leaf.
+    let mut name = format!("{key:06}").into_bytes();
+    if key.is_multiple_of(17) {
+        name.resize(6 + key as usize * 7 % 480, b'n');
+    }
+    name
+}
+
+fn durability(random: &mut Random) -> Durability {
+    if random.one_in(6) {
+        Durability::Power
+    } else {
+        Durability::Process
+    }
+}
+
+/// Several at once: all or none.
+fn batch(db: &dyn azekura::Engine, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+    let names: Vec<Vec<u8>> = changes.iter().map(|(key, _)| name(*key)).collect();
+    let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    db.update_many(&keys, &mut |_| {
+        let edit = |(_, put): &(u32, Option<Vec<u8>>)| match put {
+            Some(value) => Edit::Put(value.clone().into()),
+            None => Edit::Remove,
+        };
+        changes.iter().map(edit).collect()
+    })
+}
+
+fn damage_of(db: &dyn azekura::Persistent) -> Result<Option<String>> {
+    let report = db.check(&mut |_, _| ())?;
+    Ok((!report.is_sound()).then(|| format!("{:?}", report.damage)))
+}
+
+/// A tree file of some configuration.
+struct Tree(CreateOptions);
+
+impl Tree {
+    fn draw(random: &mut Random) -> Self {
+        let order = if random.one_in(4) {
+            *random.choose(&Order::ALL)
+        } else {
+            Order::Lexical
+        };
+        let opening = OpenOptions::new()
+            .cache(*random.choose(&[512 << 10, 512 << 10, 1 << 20, 4 << 20]))
+            .durability(durability(random))
+            .sync_interval(sync_interval(random))
+            .capacity(SimDisk::FILE_SIZE_MAX);
+        let options = CreateOptions::new()
+            .order(order)
+            .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10]));
+        Self(options.opening(opening))
+    }
+
+    /// One that is full all the time, of the least capacity or a little more.
+    fn draw_full(random: &mut Random) -> Self {
+        let Self(options) = Self::draw(random);
+        let opening = options
+            .opening
+            .clone()
+            .cache(512u64 << 10)
+            .capacity((30 + random.below(20)) * (64 << 10));
+        Self(options.segment_size(64u64 << 10).opening(opening))
+    }
+
+    fn opening(&self, has_worker: bool) -> OpenOptions {
+        self.0.opening.clone().background(has_worker)
+    }
+}
+
+struct TreeFile(TreeDb);
+
+impl Engine for Tree {
+    type Store = TreeFile;
+
+    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<TreeFile> {
+        let options = self.0.clone().opening(self.opening(has_worker));
+        TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).map(TreeFile)
+    }
+
+    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<TreeFile> {
+        let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+        TreeDb::open_on(storage, &self.opening(has_worker)).map(TreeFile)
+    }
+
+    fn close(&self, store: TreeFile) -> Result<()> {
+        store.0.close()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            durable: self.0.opening.durability == Durability::Power,
+            one_history: true,
+            replaces: false,
+        }
+    }
+
+    fn is_ample(&self, shape: &Shape) -> bool {
+        let first = u64::from(shape.keys) * (shape.first_max as u64 + 64);
+        let changed = u64::from(shape.puts_max()) * (shape.len_max as u64 + 64);
+        TREE_OVERHEAD + TREE_SPACE * first + 3 * changed <= self.0.opening.capacity
+    }
+}
+
+impl Store for TreeFile {
+    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
+        self.0.put(&name(key), value)
+    }
+
+    fn remove(&self, key: u32) -> Result<()> {
+        self.0.remove(&name(key)).map(drop)
+    }
+
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        batch(&self.0, changes)
+    }
+
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
+        self.0.get(&name(key))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync(Durability::Power)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+
+    fn upkeep(&self, random: &mut Random) -> Result<()> {
+        match random.below(4) {
+            0 => self.0.checkpoint(),
+            1 => damage_of(&self.0).map(|damage| assert_eq!(damage, None)),
+            _ => self.0.maintain(),
+        }
+    }
+
+    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
+        Ok(())
+    }
+
+    fn damage(&self) -> Result<Option<String>> {
+        damage_of(&self.0)
+    }
+}
+
+/// A sorted file with pending edits.
+struct Edited(EditOptions);
+
+impl Edited {
+    fn draw(random: &mut Random) -> Self {
+        let order = *random.choose(&[Order::Lexical, Order::Lexical, Order::Decimal]);
+        Self(
+            EditOptions::new()
+                .order(order)
+                .memory(*random.choose(&[64u64 << 10, 256 << 10, 8 << 20]))
+                .durability(durability(random)),
+        )
+    }
+}
+
+struct EditedFile(SkipDb);
+
+impl Engine for Edited {
+    type Store = EditedFile;
+
+    fn create(&self, disk: &SimDisk, _: bool) -> Result<EditedFile> {
+        SkipDb::create_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(EditedFile)
+    }
+
+    fn open(&self, disk: &SimDisk, _: bool) -> Result<EditedFile> {
+        SkipDb::open_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(EditedFile)
+    }
+
+    fn close(&self, store: EditedFile) -> Result<()> {
+        store.0.close()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            durable: self.0.durability == Durability::Power,
+            one_history: true,
+            replaces: false,
+        }
+    }
+
+    fn is_ample(&self, _: &Shape) -> bool {
+        true
+    }
+}
+
+impl Store for EditedFile {
+    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
+        self.0.update(&name(key), &mut |_| Edit::put(value))
+    }
+
+    fn remove(&self, key: u32) -> Result<()> {
+        self.0.update(&name(key), &mut |_| Edit::Remove)
+    }
+
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        batch(&self.0, changes)
+    }
+
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
+        self.0.get(&name(key))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync(Durability::Power)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+
+    fn upkeep(&self, random: &mut Random) -> Result<()> {
+        match random.below(4) {
+            0 => damage_of(&self.0).map(|damage| assert_eq!(damage, None)),
+            _ => self.0.merge(&mut |_, _| ()),
+        }
+    }
+
+    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
+        Ok(())
+    }
+
+    fn damage(&self) -> Result<Option<String>> {
+        damage_of(&self.0)
+    }
+}
+
+#[test]
+fn a_tree_file_that_threads_use_loses_nothing_in_a_crash() {
+    let ran = storms(90, 3, |random| (Tree::draw(random), Shape::draw(random)));
+    let what = "crashes of a tree file that threads use";
+    tried(ran, 1800, 3000, 4000, 0, what);
+}
+
+#[test]
+fn a_full_tree_file_that_threads_use_takes_all_that_frees() {
+    let ran = storms(60, 1, |random| {
+        let shape = Shape {
+            keys: *random.choose(&[300, 1000]),
+            ..crowded(random, &[300, 3000, 20_000])
+        };
+        (Tree::draw_full(random), shape)
+    });
+    let what = "crashes of a full tree file that threads use";
+    tried(ran, 600, 300, 6000, 90, what);
+}
+
+#[test]
+fn an_edited_sorted_file_that_threads_use_loses_nothing_in_a_crash() {
+    let ran = storms(60, 3, |random| {
+        let shape = Shape::draw(random);
+        let keys = shape.keys.min(1000);
+        let shape = Shape {
+            keys,
+            has_worker: false,
+            ..shape
+        };
+        (Edited::draw(random), shape)
+    });
+    let what = "crashes of an edited sorted file that threads use";
+    tried(ran, 1200, 0, 2500, 0, what);
+}
