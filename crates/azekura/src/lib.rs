@@ -8,7 +8,7 @@
 //! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text
-//!   lib.rs  db.rs  open.rs                    one store with every verb | choose an engine from the superblock
+//!   lib.rs  db.rs  multimap.rs  open.rs       one store with every verb | many values of a key | choose an engine from the superblock
 //!   record/ | object/                         the engines
 //!   kernel/                                   what every store with a log does, in which order
 //!   engine.rs  verbs/                         the contract, and what is written once above it
@@ -76,6 +76,7 @@ pub mod io;
 pub mod kernel;
 #[doc(hidden)]
 pub mod log;
+pub mod multimap;
 #[doc(hidden)]
 pub mod node;
 pub mod object;

@@ -47,10 +47,10 @@ impl Core {
                 report.note_error(error);
             }
         }
-        let (end, counted) = {
-            // No edit is in the log and not counted yet.
+        let (view, end, counted) = {
+            // No edit is in the log and not counted yet, and nothing was cleared since.
             let _alone = self.gate.alone();
-            (self.log.end(), self.count.sum())
+            (self.current(), self.log.end(), self.count.sum())
         };
         (report.records, report.bytes) = (0, 0);
         let mut add = |key: &[u8], value: &[u8]| {
