@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use azekura::engine::{Engine, Persistent, Reader};
-use azekura::io::sim::SimDisk;
+use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
 use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
@@ -268,6 +268,86 @@ fn every_cut_leaves_a_prefix() {
     }
     let states = counts.crash_states + counts.recovery_cuts + counts.kills;
     tried_at_least(states, 12_000, "states after a crash");
+}
+
+/// Of a checkpoint, long values that were replaced since stay what they were: a cut may lose all that came after it.
+#[test]
+fn values_that_are_replaced_stay_until_the_next_checkpoint() {
+    let mut states = 0;
+    for round in 0..share(10) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let options = simulated(&mut random).durability(Durability::Process);
+        let _shown = case(seed, &options);
+        let disk = SimDisk::new(seed);
+        let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        let name = |number: u64| format!("{number:03}").into_bytes();
+        let long = |number: u64, version: u8| vec![number as u8 ^ version << 5; 5000];
+        let put = |version| (0..100).for_each(|n| db.put(&name(n), &long(n, version)).unwrap());
+        put(0);
+        db.checkpoint().unwrap();
+        (1..4).for_each(put);
+        let limits = Limits {
+            exhaustive: 4,
+            singles: 4,
+            random: 12,
+            ..Limits::default()
+        };
+        for state in disk.crash_states(disk.events(), &limits).take(20) {
+            let db = open(&state, &options.opening).unwrap();
+            for number in 0..100 {
+                let found = db.get(&name(number)).unwrap();
+                let is_one = (0..4).any(|version| found.as_ref() == Some(&long(number, version)));
+                assert!(is_one, "value {number} is none that was put");
+            }
+            states += 1;
+        }
+    }
+    tried_at_least(states, 100, "cuts after values were replaced");
+}
+
+/// The replay fills a cache with changed pages, of a store that has little room for them: readers find frames all the same.
+#[test]
+fn a_store_that_is_killed_when_almost_full_is_read_whole() {
+    let mut opened = 0;
+    for round in 0..share(10) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let mut options = simulated(&mut random);
+        options.opening = options
+            .opening
+            .capacity(*random.choose(&[2 << 20, 4 << 20]))
+            .cache(*random.choose(&[256 << 10, 4 << 20]));
+        let keys = Keys::draw(&mut random, options.order);
+        let _shown = case(seed, &(&options, keys));
+        let disk = SimDisk::new(seed);
+        let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        // What was put, and where the trace ended then.
+        let mut puts = Vec::new();
+        loop {
+            let (key, value) = (keys.key(random.below(100_000)), value(&mut random, 300));
+            match db.put(&key, &value) {
+                Ok(()) => puts.push((key, value, disk.events())),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Full, "{error}");
+                    break;
+                }
+            }
+        }
+        for _ in 0..12 {
+            let count = puts.len() - random.index(puts.len() / 2);
+            let killed = disk.kill_state(puts[count - 1].2);
+            let cache = *random.choose(&[256 << 10, 300 << 10, 1 << 20]);
+            let db = open(&killed, &options.opening.clone().cache(cache)).unwrap();
+            let model: BTreeMap<_, _> = puts[..count].iter().map(|put| (&put.0, &put.1)).collect();
+            assert_eq!(db.count(), model.len() as u64);
+            for (key, value) in model {
+                assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+            }
+            opened += 1;
+        }
+    }
+    tried_at_least(opened, 120, "stores killed when almost full");
 }
 
 #[test]
