@@ -297,7 +297,13 @@ impl<'m> Node<'m> {
         let count = (self.memory.word(0) & 0xffff) as usize;
         let fences = self.lower_len() + self.upper_len();
         let (lowest, end) = (self.lowest(), self.items_end());
+        let is_fence = |flag: u64, len: usize| match self.flags() & flag {
+            0 => len == 0,
+            _ => len <= KEY_LEN_MAX,
+        };
         let is_shaped = fences <= self.size()
+            && is_fence(HAS_LOWER, self.lower_len())
+            && is_fence(HAS_UPPER, self.upper_len())
             && (HEADER_WORDS + count) * 8 <= lowest
             && lowest <= end
             && self.prefix_len() <= self.lower_len()

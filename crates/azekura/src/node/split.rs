@@ -83,11 +83,13 @@ impl Node<'_> {
         copy
     }
 
-    /// Whether this node could take the entries of `right`, the next one, with an eighth to spare.
+    /// Whether this node could take the entries of `right`, the next one: with an eighth to spare, if both have any.
     pub fn could_take(self, right: Node<'_>) -> bool {
         let fences_len = self.lower_len() + right.upper_len();
         let room = self.size().saturating_sub(HEADER_WORDS * 8 + fences_len);
-        let most = room - room / 8;
+        // One without entries is of no use by itself, however full the other is.
+        let is_empty = self.count() == 0 || right.count() == 0;
+        let most = if is_empty { room } else { room - room / 8 };
         // Common bytes do not become more, so neither become the items smaller.
         if self.used() + right.used() > most {
             return false;

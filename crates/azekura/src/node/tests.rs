@@ -225,3 +225,21 @@ fn reading_any_bytes_gives_some_answer() {
         let _ = (node.child_before(None), node.used(), node.room());
     }
 }
+
+/// A fence that a page states without having one, or a longer one than a key, would leave no room for a record.
+#[test]
+fn lengths_of_fences_that_no_node_has_are_not_sound() {
+    let words = words(508);
+    let node = Node::new(&words, Order::Lexical);
+    node.init(0, Some(b"a"), None);
+    assert!(node.is_sound());
+    let forge = |lens: [u64; 3], flags: u64| {
+        let end = 508 * 8 - lens[1] - lens[2];
+        words[0].store(end << 16 | flags << 56, Relaxed);
+        words[1].store(lens[0] | lens[1] << 16 | lens[2] << 32, Relaxed);
+        node.is_sound()
+    };
+    assert!(forge([0, 0, 0], 0) && forge([0, 100, 0], HAS_LOWER));
+    assert!(!forge([0, 100, 0], 0) && !forge([0, 0, 7], HAS_LOWER));
+    assert!(!forge([0, 3900, 0], HAS_LOWER) && !forge([0, 0, 600], HAS_UPPER));
+}

@@ -412,3 +412,67 @@ fn a_full_store_takes_removals_and_loses_nothing() {
     }
     tried_at_least(refused, 100, "puts that a full store refused");
 }
+
+/// Of any cache and shape of records, also one larger than the store: what was filled takes removals, and then the same again.
+#[test]
+fn a_store_that_was_full_is_filled_again_after_removals() {
+    let (mut removed, mut refilled) = (0, 0);
+    for round in 0..share(20) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let capacity = *random.choose(&[2 << 20, 4 << 20, 8 << 20]);
+        let cache = *random.choose(&[256 << 10, 1 << 20, 4 << 20, 256 << 20]);
+        let opening = OpenOptions::new().cache(cache).capacity(capacity);
+        let options = CreateOptions::new().opening(opening.background(false));
+        let (len, failures) = (
+            *random.choose(&[20, 100, 400, 3000]),
+            *random.choose(&[1, 5, 20]),
+        );
+        let _shown = case(seed, &(&options, len, failures));
+        let folder = tempfile::tempdir().unwrap();
+        let db = TreeDb::create(folder.path().join(NAME), &options).unwrap();
+        let name = |number: u64| format!("{:08}", number.wrapping_mul(7919) % 1_000_003);
+        let fill = || {
+            let (mut count, mut failed) = (0, 0);
+            while failed < failures {
+                match db.put(name(count).as_bytes(), &vec![7; len]) {
+                    Ok(()) => count += 1,
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Full, "{error}");
+                        failed += 1;
+                    }
+                }
+            }
+            count
+        };
+        let count = fill();
+        let mut numbers: Vec<u64> = (0..count).collect();
+        if random.one_in(2) {
+            for at in (1..numbers.len()).rev() {
+                numbers.swap(at, random.index(at + 1));
+            }
+        }
+        for number in numbers {
+            assert!(
+                db.remove(name(number).as_bytes()).unwrap(),
+                "{number} of {count}"
+            );
+            removed += 1;
+            if removed % 500 == 0 {
+                let mut shown = 0;
+                db.scan(None, &mut |_, _| {
+                    shown += 1;
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+                assert_eq!(shown, db.count());
+            }
+        }
+        let again = fill();
+        assert!(again * 2 > count, "{count} records, then {again}");
+        refilled += 1;
+        assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
+    }
+    let what = format!("full stores emptied and filled again, {removed} records removed");
+    tried_at_least(refilled, 20, &what);
+}

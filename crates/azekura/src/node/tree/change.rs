@@ -134,11 +134,11 @@ impl<S: NodeStore> Tree<S> {
     }
 
     /// Joins a node that has become sparse with a neighbour, if that is near and free; and so on upward. Nothing is lost if it
-    /// cannot be done.
+    /// cannot be done. Whether it may be done once the neighbours are in memory.
     #[cold]
-    pub fn join(&self, held: Held<'_>) {
+    pub fn join(&self, held: Held<'_>) -> bool {
         if held.number == ROOT {
-            return;
+            return false;
         }
         let node = self.node(held.frame);
         let level = u32::from(node.level());
@@ -151,7 +151,9 @@ impl<S: NodeStore> Tree<S> {
             To::First
         };
         let above = self.lock_besides(to, level + 1);
-        let Ok(Some(parent)) = above else { return };
+        let Ok(Some(parent)) = above else {
+            return false;
+        };
         let above = self.node(parent.frame);
         let at = if has_lower {
             above.child_of(lower.bytes())
@@ -159,11 +161,13 @@ impl<S: NodeStore> Tree<S> {
             0
         };
         debug_assert_eq!(above.child(at), held.number);
+        let is_in_memory = |at| at >= above.count() || self.nodes.frame(above.child(at)).is_some();
+        let are_near = is_in_memory(at + 1) && is_in_memory(at.saturating_sub(1));
         let Some((right_at, left, right)) = self.neighbours(above, at, held) else {
-            return;
+            return !are_near;
         };
         let Ok(moment) = self.nodes.moment() else {
-            return;
+            return false;
         };
         let (into, from) = (self.node(left.frame), self.node(right.frame));
         for changed in [&left, &right, &parent] {
@@ -176,13 +180,40 @@ impl<S: NodeStore> Tree<S> {
             // What is left of the level is the root.
             above.copy_from(into);
             self.nodes.give(left, &moment);
-            return;
+            return false;
         }
         drop(left);
         drop(moment);
         if above.count() == 1 || is_sparse(above) {
             self.join(parent);
         }
+        false
+    }
+
+    /// Brings the leaf of `key`, which became sparse, and those next to it into memory, and joins it with one of them, if they are
+    /// near and free. Costs a read of each that is not in memory. Errors: those of these reads.
+    pub fn join_leaf(&self, key: &[u8]) -> std::result::Result<(), S::Fault> {
+        let held = self.lock_leaf(key)?;
+        let node = self.node(held.frame);
+        if !is_sparse(node) {
+            return Ok(());
+        }
+        let (mut low, mut up) = (Key::default(), Key::default());
+        let (lower, upper) = (node.lower(&mut low), node.upper(&mut up));
+        if !self.join(held) {
+            return Ok(());
+        }
+        if upper.is_some() {
+            self.way_to_leaf(To::Key(up.bytes()))?;
+        }
+        if lower.is_some() {
+            self.way_to_leaf(To::Before(Some(low.bytes())))?;
+        }
+        let held = self.lock_leaf(key)?;
+        if is_sparse(self.node(held.frame)) {
+            self.join(held);
+        }
+        Ok(())
     }
 
     /// The child at `at`, which is held, and one next to it that it can be one with, in order; and the right one's entry.

@@ -155,6 +155,17 @@ impl Core {
         self.log.admit(class, len.max(8))
     }
 
+    /// Before an update of which it is not known yet whether it stores something, of so many bytes at least: what a put would do.
+    pub(super) fn win_room_for(&self, len: usize) -> Result<()> {
+        let class = AllocationClass::Growth;
+        if self.log.segments().is_full() && !self.has_room(class, len) && !epoch::is_within_update()
+        {
+            self.log.healthy()?;
+            Self::unless_full(self.win_room())?;
+        }
+        Ok(())
+    }
+
     /// Whether so many bytes may be appended, and the notes of divisions with them.
     fn has_room(&self, class: AllocationClass, len: usize) -> bool {
         match class {
@@ -174,6 +185,7 @@ impl Core {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
         self.tree.nodes.space.room().reap();
+        self.release_empty();
         self.keep_for_checkpoint();
         Ok(())
     }

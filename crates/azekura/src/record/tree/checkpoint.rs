@@ -113,6 +113,7 @@ impl Core {
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
             self.log.release_before(end);
+            self.release_empty();
         } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
         }
@@ -130,18 +131,20 @@ impl Core {
         pages.save_all(cut.at)?;
         pages.save_versions(cut.at)?;
         let mut written = Vec::new();
-        let empty = pages.space.room().take_empty();
         let done = self.write_parts(state, cut, &mut written);
-        if done.is_ok() {
-            for (index, _) in &empty {
-                self.log.segments().retire(*index);
-            }
-            self.log.segments().release(&empty);
-        } else {
+        if done.is_err() {
             pages.table.mark_chunks_dirty(&written);
-            pages.space.room().put_back(&empty);
         }
         done
+    }
+
+    /// Gives the log the segments of groups in which nothing is in use: no checkpoint names them.
+    pub(super) fn release_empty(&self) {
+        let empty = self.tree.nodes.space.room().take_empty();
+        for (index, _) in &empty {
+            self.log.segments().retire(*index);
+        }
+        self.log.segments().release(&empty);
     }
 
     /// Steps 3 and 4; the chunks that were written are added to `written`.
@@ -233,7 +236,10 @@ impl Core {
         let chunks = pages.table.chunks() as u64;
         let mut room = pages.space.room();
         let dirty = may_be_dirty(&room.sizes(), u64::from(pages.limit()), size);
-        let reserve = reserve(&self.log, &room.sizes(), dirty, chunks);
+        let mut reserve = reserve(&self.log, &room.sizes(), dirty, chunks);
+        // A page without an image keeps the unit that it is written to, and the checkpoint after that needs as much again: there are
+        // as many of them as are dirty, at most.
+        reserve.coming += (pages.dirty() * UNIT).div_ceil(size) as u32;
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
         room.keep(dirty.max(parts) + SPARE * (size / UNIT));
         drop(room);

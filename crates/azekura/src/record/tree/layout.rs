@@ -225,7 +225,7 @@ impl Root {
             Some(Extent { offset, len, crc })
         })?;
         let needed = Needed::take(&mut take)?;
-        let sound = (pages as usize).div_ceil(CHUNK) <= chunks.len();
+        let sound = (pages as usize).div_ceil(CHUNK) == chunks.len();
         sound.then_some(Self {
             pages,
             chunks,

@@ -165,8 +165,6 @@ struct State {
     era: u64,
     /// Where pages were at the cut that are elsewhere now.
     overrides: HashMap<u32, Place>,
-    /// The cut of the durable checkpoint, of this opening.
-    durable: u64,
     /// Units in limbo.
     waiting: u64,
     /// Units of all groups, and those in use.
@@ -249,7 +247,7 @@ impl SpaceGuard<'_> {
         let page = self.state.pages;
         self.state.pages = page
             .checked_add(1)
-            .filter(|end| *end < u32::MAX)
+            .filter(|end| *end < u32::MAX - CHUNK as u32)
             .ok_or_else(|| {
                 Error::new(Kind::Full, "the file has used up its page numbers")
                     .at(self.log.storage().path())
@@ -320,7 +318,8 @@ impl SpaceGuard<'_> {
         Ok(taken)
     }
 
-    /// The group to be filled next: the emptiest, if it is empty enough; else a new one; else the emptiest all the same.
+    /// The group to be filled next: the emptiest, if it is empty enough; else a new one, where there is room enough; else the emptiest
+    /// all the same.
     fn next_group(&mut self, class: AllocationClass) -> Result<u32> {
         self.reap();
         let groups = self.state.groups.iter();
@@ -331,10 +330,15 @@ impl SpaceGuard<'_> {
         {
             return Ok(index);
         }
-        match (self.make_group(1, class), emptiest) {
+        // The last segments are the journal's, which no free unit between pages helps.
+        match (
+            self.make_group(1, class.min(AllocationClass::Exchange)),
+            emptiest,
+        ) {
             (Err(error), Some((index, free, _))) if error.kind() == Kind::Full && free > 0 => {
                 Ok(index)
             }
+            (Err(error), _) if error.kind() == Kind::Full => self.make_group(1, class),
             (made, _) => made,
         }
     }
@@ -537,7 +541,6 @@ impl SpaceGuard<'_> {
         if !is_durable {
             return;
         }
-        self.state.durable = cut;
         let limbo = std::mem::take(&mut self.state.limbo);
         let (free, waiting): (Vec<_>, Vec<_>) = limbo.into_iter().partition(|(at, _)| *at < cut);
         self.state.limbo = waiting;
@@ -592,7 +595,7 @@ impl SpaceGuard<'_> {
         self.state.pending.clear();
     }
 
-    /// Groups without a unit in use, which are handed out no more; to be [put back](Self::put_back) or given to the log.
+    /// Groups without a unit in use, which are handed out no more: those of the durable checkpoint are in use.
     pub(super) fn take_empty(&mut self) -> Vec<(u32, u32)> {
         let filling = self.state.next.0;
         let groups = self.state.groups.iter();
@@ -606,15 +609,6 @@ impl SpaceGuard<'_> {
             }
         }
         empty
-    }
-
-    /// See [`take_empty`](Self::take_empty).
-    pub(super) fn put_back(&mut self, empty: &[(u32, u32)]) {
-        for (index, segments) in empty {
-            let group = Group::new(*segments, self.geometry());
-            self.state.units += u64::from(group.units);
-            self.state.groups.insert(*index, group);
-        }
     }
 
     /// What is in use by the checkpoint of the cut, in parts. All changes before the cut have noted their runs.
@@ -655,6 +649,8 @@ impl SpaceGuard<'_> {
                 }
             }
         }
+        // One of which nothing is named is not, so that its segments are the log's when nothing else is in it.
+        bits.retain(|_, bits| bits.iter().any(|word| *word != 0));
         let bits: Vec<(u32, Vec<u64>)> = bits.into_iter().collect();
         bits.chunks(PART)
             .map(|groups| {

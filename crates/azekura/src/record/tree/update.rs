@@ -202,8 +202,10 @@ impl Core {
         node.remove(at);
         self.finish(&moment, -1, Some(before), None);
         drop(moment);
-        if is_sparse(node) {
-            self.tree.join(held);
+        let is_sparse = is_sparse(node);
+        drop(held);
+        if is_sparse {
+            self.join_leaf(key);
         }
         Ok(true)
     }
@@ -217,6 +219,7 @@ impl Core {
         LIMITS.check(key, &[])?;
         let class = AllocationClass::Growth;
         {
+            self.win_room_for(key.len())?;
             let _inside = self.begin(AllocationClass::Removal, 0)?;
             let pin = self.log.pin();
             let held = self.tree.lock_leaf(key)?;
@@ -265,6 +268,7 @@ impl Core {
         {
             // Room for the removal of all of them.
             let len = keys.iter().map(|key| key.len() + MANY_LEN).sum();
+            self.win_room_for(len)?;
             let _inside = self.begin(AllocationClass::Removal, len)?;
             self.edit_many_inside(keys, decide)?;
         }
@@ -438,15 +442,17 @@ impl Core {
         drop(held);
         drop(moment);
         for key in sparse {
-            // What cannot be joined now may be another time.
-            let Ok(held) = self.tree.lock_leaf(key) else {
-                break;
-            };
-            if is_sparse(self.node_of(held.frame)) {
-                self.tree.join(held);
-            }
+            self.join_leaf(key);
         }
         Ok(())
+    }
+
+    /// Joins the leaf of `key`, which became sparse, with a neighbour.
+    fn join_leaf(&self, key: &[u8]) {
+        if let Err(error) = self.tree.join_leaf(key) {
+            // It may be joined another time; what was asked for is done.
+            tracing::debug!(%error, "a leaf is not joined");
+        }
     }
 
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.

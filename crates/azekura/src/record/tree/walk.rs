@@ -32,12 +32,14 @@ impl Core {
             *from = next;
             return Ok(());
         }
+        Err(self.out_of_order())
+    }
+
+    fn out_of_order(&self) -> Error {
         let storage = self.log.storage();
-        Err(
-            Error::new(Kind::Corrupted, "pages have their keys out of order")
-                .at(storage.path())
-                .remedy(remedy(&**storage)),
-        )
+        Error::new(Kind::Corrupted, "pages have their keys out of order")
+            .at(storage.path())
+            .remedy(remedy(&**storage))
     }
 
     /// The value of an entry of a copied leaf.
@@ -190,7 +192,14 @@ impl<'c> RecordCursor<'c> {
             let tree = &self.core.tree;
             match tree.take_before(before.as_deref(), most, &mut self.copy)? {
                 Looked::Records => return self.arrive(self.copy.count().saturating_sub(1)),
-                Looked::Beyond(fence) => before = Some(fence),
+                Looked::Beyond(fence) => {
+                    let order = self.core.tree.order;
+                    if (before.as_ref()).is_some_and(|before| order.compare(&fence, before).is_ge())
+                    {
+                        return Err(self.core.out_of_order());
+                    }
+                    before = Some(fence);
+                }
                 Looked::End => return Ok(false),
             }
         }

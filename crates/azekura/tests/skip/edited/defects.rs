@@ -3,6 +3,8 @@
 //! Its skip database takes edits that no reader sees before they are synchronised, loses removals of records that were, stores removals as
 //! records, and gives a file its name before it is synced, without syncing the folder. Each of these would be seen here.
 
+use std::ops::ControlFlow;
+
 use azekura::engine::Engine as _;
 use azekura::io::sim::SimDisk;
 use azekura::record::skip::{EditOptions, Reducer, ReducingSkipDb, SkipDb, SkipReader};
@@ -176,4 +178,53 @@ fn an_edit_that_replaces_shows_the_value_before() {
     assert_eq!(replace(b"2"), Some(b"1".to_vec()));
     db.merge(&mut |_, _| {}).unwrap();
     assert_eq!(replace(b"3"), Some(b"2".to_vec()));
+}
+
+/// What a pending edit adds to is in a damaged block: the record is lost, and not what was added alone.
+#[test]
+fn a_scan_past_damage_does_not_show_what_was_added_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.azs");
+    let options = EditOptions::new();
+    let name = |number: u32| format!("{number:08}").into_bytes();
+    let db = ReducingSkipDb::create_reducing(&path, Reducer::TotalDecimal, &options).unwrap();
+    for number in 0..20_000 {
+        db.add(&name(number), b"1000").unwrap();
+    }
+    db.merge(&mut |_, _| {}).unwrap();
+    for number in (0..20_000).step_by(7) {
+        db.add(&name(number), b"5").unwrap();
+    }
+    db.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64]
+        .iter_mut()
+        .for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&path, bytes).unwrap();
+    let db = ReducingSkipDb::open_reducing(&path, Reducer::TotalDecimal, &options).unwrap();
+    let (mut shown, mut errors) = (0, 0);
+    let end = db.scan_past(
+        None,
+        &mut |key, value| {
+            let number: u32 = String::from_utf8_lossy(key).parse().unwrap();
+            let expected: &[u8] = if number.is_multiple_of(7) {
+                b"1005"
+            } else {
+                b"1000"
+            };
+            assert_eq!(value, expected, "{number}");
+            shown += 1;
+            ControlFlow::Continue(())
+        },
+        &mut |_| {
+            errors += 1;
+            Ok(())
+        },
+    );
+    assert!(end.unwrap().is_none());
+    assert!(
+        errors == 1 && shown > 19_000 && shown < 20_000,
+        "{shown} shown"
+    );
 }

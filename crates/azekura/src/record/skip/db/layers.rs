@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::{Engine as _, Reader as _};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::order::Order;
 use crate::record::memory::baby::{BabyDb, Options};
 use crate::record::skip::reader::SkipReader;
@@ -71,7 +71,12 @@ impl<'v> PendingEdit<'v> {
         })
     }
 
-    /// The value of the record over what the base has.
+    /// Whether it is of a record that stands below: without that it is of no use.
+    pub(super) fn needs_base(&self) -> bool {
+        matches!(self, Self::Adds(_))
+    }
+
+    /// The value of the record over what the base has. `Corrupted` if it adds to a record that the base does not have.
     pub(super) fn over_base(
         self,
         base: Option<&[u8]>,
@@ -79,7 +84,11 @@ impl<'v> PendingEdit<'v> {
     ) -> Result<Option<Cow<'v, [u8]>>> {
         Ok(match (self, base) {
             (Self::Removed, _) => None,
-            (Self::Replaces(value), _) | (Self::Adds(value), None) => Some(value),
+            (Self::Replaces(value), _) => Some(value),
+            (Self::Adds(_), None) => {
+                let what = "a pending edit adds to a record that the sorted file does not have";
+                return Err(Error::new(Kind::Corrupted, what));
+            }
             (Self::Adds(value), Some(base)) => Some(reduced(reducer, base, &value)?.into()),
         })
     }
@@ -262,7 +271,8 @@ mod tests {
         };
         assert_eq!(value(PendingEdit::Removed, Some(b"1")), None);
         assert_eq!(value(replaces(b"x"), Some(b"1")), Some(b"x".to_vec()));
-        assert_eq!(value(adds(b"x"), None), Some(b"x".to_vec()));
+        let error = adds(b"x").over_base(None, &total).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
         assert_eq!(value(adds(b"4"), Some(b"1")), Some(b"5".to_vec()));
     }
 }

@@ -93,6 +93,8 @@ impl<'v> PendingWalk<'v> {
             }
             copy_to(own, key)?;
             let value = match self.entry(own)? {
+                // The record that it adds to is in a block that is damaged, which was reported.
+                Some(entry) if entry.needs_base() => None,
                 Some(entry) => entry.over_base(None, self.reducer)?,
                 None => None,
             };
