@@ -270,20 +270,24 @@ fn every_cut_leaves_a_prefix() {
     tried_at_least(states, 12_000, "states after a crash");
 }
 
-/// Of a checkpoint, long values that were replaced since stay what they were: a cut may lose all that came after it.
+/// Of a checkpoint, values and pages that were replaced since stay what they were: a cut may lose all that came after it.
 #[test]
-fn values_that_are_replaced_stay_until_the_next_checkpoint() {
+fn what_was_replaced_stays_until_the_next_checkpoint() {
     let mut states = 0;
-    for round in 0..share(10) {
+    // Values outside of their leaves; and leaves of which the cache holds a part, so that they are written all the time.
+    for (round, (count, len)) in (0..share(10)).flat_map(|n| [(n, (100, 5000)), (n, (900, 300))]) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let options = simulated(&mut random).durability(Durability::Process);
-        let _shown = case(seed, &options);
+        let options = options.cache(256u64 << 10);
+        let _shown = case(seed, &(&options, count, len));
         let disk = SimDisk::new(seed);
         let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
         let name = |number: u64| format!("{number:03}").into_bytes();
-        let long = |number: u64, version: u8| vec![number as u8 ^ version << 5; 5000];
-        let put = |version| (0..100).for_each(|n| db.put(&name(n), &long(n, version)).unwrap());
+        let value = |number: u64, version: u8| vec![number as u8 ^ version << 5; len];
+        let put = |version| {
+            (0..count).for_each(|number| db.put(&name(number), &value(number, version)).unwrap());
+        };
         put(0);
         db.checkpoint().unwrap();
         (1..4).for_each(put);
@@ -295,15 +299,15 @@ fn values_that_are_replaced_stay_until_the_next_checkpoint() {
         };
         for state in disk.crash_states(disk.events(), &limits).take(20) {
             let db = open(&state, &options.opening).unwrap();
-            for number in 0..100 {
+            for number in 0..count {
                 let found = db.get(&name(number)).unwrap();
-                let is_one = (0..4).any(|version| found.as_ref() == Some(&long(number, version)));
+                let is_one = (0..4).any(|version| found.as_ref() == Some(&value(number, version)));
                 assert!(is_one, "value {number} is none that was put");
             }
             states += 1;
         }
     }
-    tried_at_least(states, 100, "cuts after values were replaced");
+    tried_at_least(states, 200, "cuts after values and pages were replaced");
 }
 
 /// The replay fills a cache with changed pages, of a store that has little room for them: readers find frames all the same.
