@@ -45,7 +45,7 @@ fn is_tree_file(storage: &dyn Storage) -> bool {
     slots.is_ok_and(|slots| slots.engine() == Some(tree::layout::ENGINE))
 }
 
-/// Opens a tree file for who only reads: what a crash left is recovered.
+/// Opens a tree file to be read: alone, and what a crash left is recovered.
 fn read_tree(path: &Path) -> Result<TreeDb> {
     TreeDb::open(path, &tree::OpenOptions::new().background(false))
 }
@@ -61,7 +61,8 @@ fn unchangeable(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Opens an existing store of any engine for reading, concurrently with its writer if there is one.
+/// Opens an existing store of any engine for reading, concurrently with its writer if there is one; a tree file, which belongs to one
+/// process, is opened as for writing: `Locked` if it is open anywhere.
 pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
     open_reader(path, |hash| hash)
 }

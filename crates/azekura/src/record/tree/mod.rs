@@ -229,7 +229,8 @@ impl TreeDb {
         self.core.put(key, value)
     }
 
-    /// Removes `key`; whether it was there. Errors as for [`put`](Self::put).
+    /// Removes `key`; whether it was there. Where it leaves its leaf sparse, the leaves next to it are read, to be joined with it. Errors
+    /// as for [`put`](Self::put).
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.core.remove(key)
