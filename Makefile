@@ -16,7 +16,7 @@ SEED ?= 1
 FUZZ_SECS ?= 60
 # For `make mutants`: names of files in mutants/ without their ending; all of them if empty.
 MUTANTS ?=
-# For `make test`: `full` runs every suite whole, `quarter` a quarter of its states; otherwise each runs a tenth, or a third of those
+# For `make test`: `full` runs every suite whole, `half` half of its states; otherwise each runs a tenth, or a third of those
 # that take long.
 SUITES ?= tenth
 export SUITES
@@ -46,7 +46,7 @@ clients: ## Install clients of other hands, for tests of the server
 .PHONY: test
 test: setup clients ## Run every test and print the totals (SUITES=full: all states, not a part)
 	@mkdir -p $(dir $(RESULTS))
-	@echo "== suites: $(if $(filter full quarter,$(SUITES)),$(SUITES),a tenth of their states and a third of those that take long; SUITES=full make test runs all)"
+	@echo "== suites: $(if $(filter full half,$(SUITES)),$(SUITES),a tenth of their states and a third of those that take long; SUITES=full make test runs all)"
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
 	$(EXPLORE) test --locked $(EXPLORE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
 	.ci/totals $(RESULTS); exit $$result

@@ -622,7 +622,7 @@ fn every_page_of_a_store_may_be_unreadable_and_repair_works() {
         let pages = (2 << 20) / 4096;
         let step = match share(10) {
             10 => 1,
-            2 => 4,
+            5 => 2,
             _ => 7,
         };
         for page in (0..pages).step_by(step) {

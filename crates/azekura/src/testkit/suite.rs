@@ -1,7 +1,7 @@
 //! How much a test suite tries, and the check that it tried enough.
 //!
 //! A suite names the number of states, cases or rounds of its full run. `make test` runs a tenth of it, so that a
-//! developer waits minutes; `SUITES=quarter` runs a quarter of it, as the check of a change does, and `SUITES=full` all of it. Suites
+//! developer waits minutes; `SUITES=half` runs half of it, as the check of a change does, and `SUITES=full` all of it. Suites
 //! whose states take long run a third of it in `make test`, so that the full run ends in time; suites of few rounds run more.
 //! A suite that tried fewer states than it must fails: a suite that silently tries less proves less.
 
@@ -17,9 +17,9 @@ fn parts_max() -> u64 {
     let word = std::env::var("SUITES").unwrap_or_default();
     match word.as_str() {
         "full" => 1,
-        "quarter" => 4,
+        "half" => 2,
         "tenth" | "" => 10,
-        _ => panic!("SUITES is {word:?}, expected \"full\", \"quarter\" or \"tenth\""),
+        _ => panic!("SUITES is {word:?}, expected \"full\", \"half\" or \"tenth\""),
     }
 }
 
@@ -28,12 +28,12 @@ pub fn is_full() -> bool {
     parts_max() == 1
 }
 
-/// The part of `full` that this run tries: all of it, a quarter of it, or a tenth, at least 1.
+/// The part of `full` that this run tries: all of it, half of it, or a tenth, at least 1.
 pub fn share(full: u64) -> u64 {
     part_of(full, 10, parts_max())
 }
 
-/// The part of `full` that this run tries: all of it, or a third, at least 1. For suites whose states take long.
+/// The part of `full` that this run tries: all of it, half of it, or a third, at least 1. For suites whose states take long.
 pub fn third(full: u64) -> u64 {
     part_of(full, 3, parts_max())
 }
