@@ -378,18 +378,19 @@ fn a_journal_that_is_cut_off_is_noticed() {
     let (path, cut) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
     let options = CreateOptions::new().segment_size(64u64 << 10);
     let db = TreeDb::create(&path, &options).unwrap();
-    for number in 0..300_u32 {
+    for number in 0..2000_u32 {
         db.put(number.to_string().as_bytes(), &[7; 100]).unwrap();
     }
     // As its process left it when it died.
     let bytes = std::fs::read(&path).unwrap();
-    for len in [20_000, 30_001, 45_000, 65_536, 65_536 + 8000] {
+    // In each of its segments; the first one the superblock names.
+    for len in [20_000, 90_001, 140_000, 200_000, 240_000] {
         std::fs::write(&cut, &bytes[..len]).unwrap();
         let error = TreeDb::open(&cut, &options.opening).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted, "{len}: {error}");
     }
     std::fs::write(&cut, &bytes).unwrap();
-    assert_eq!(TreeDb::open(&cut, &options.opening).unwrap().count(), 300);
+    assert_eq!(TreeDb::open(&cut, &options.opening).unwrap().count(), 2000);
 }
 
 #[test]
