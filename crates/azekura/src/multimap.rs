@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 
 use crate::engine::{Edit, Engine, Ordered, Visit};
 use crate::error::{Error, Kind, Result};
-use crate::order::{Order, halves, pair};
+use crate::order::{Base, Order, halves, pair};
 use crate::room;
 
 /// See the module's text.
@@ -32,7 +32,7 @@ impl<E: Engine + Ordered> Multimap<E> {
         }
         Err(
             Error::new(Kind::Invalid, "the store does not order its keys as pairs")
-                .found(name, Order::Pair(crate::order::Base::Lexical).name())
+                .found(name, Order::Pair(Base::Lexical).name())
                 .remedy("make the store with one of the orders of pairs"),
         )
     }

@@ -86,60 +86,60 @@ impl Repair {
         let repaired = skip::repair(&self.damaged, &self.target, &mut progress.report());
         let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
         drop(progress);
-        if self.json {
-            out.json(&json!({
-                "recovered": report.recovered,
-                "missing": report.missing,
-                "losses": report.losses,
-                "lost": report.lost,
-            }))?;
-        } else {
-            for lost in &report.lost {
-                out.line(format_args!("lost: {lost}"))?;
-            }
-            out.more("lost", report.losses, report.lost.len())?;
-            out.line(format_args!(
-                "{} recovered, {} missing",
-                counted(report.recovered, "record", "records"),
-                report.missing
-            ))?;
-        }
-        Ok(Outcome::of_whole(report.losses == 0))
+        let recovered = counted(report.recovered, "record", "records");
+        let summary = format!("{recovered} recovered, {} missing", report.missing);
+        let object = json!({
+            "recovered": report.recovered,
+            "missing": report.missing,
+            "losses": report.losses,
+            "lost": report.lost,
+        });
+        self.show((&report.lost, report.losses), &summary, &object, out)
     }
-}
 
-impl Repair {
     fn repair_tree(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let progress = Progress::work("repairing");
         let repaired = tree::repair(&self.damaged, &self.target, &mut progress.report());
         let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
         drop(progress);
+        let recovered = counted(report.recovered, "record", "records");
+        let losses = counted(report.losses, "loss", "losses");
+        let summary = format!("{recovered} recovered, {losses}");
+        let object = json!({
+            "recovered": report.recovered,
+            "losses": report.losses,
+            "lost": report.lost,
+        });
+        self.show((&report.lost, report.losses), &summary, &object, out)
+    }
+
+    /// What is lost, of so many losses, and the line that sums it up; or all of it as an object.
+    fn show(
+        &self,
+        (lost, losses): (&[String], u64),
+        summary: &str,
+        object: &serde_json::Value,
+        out: &mut Output<'_>,
+    ) -> Result<Outcome> {
         if self.json {
-            out.json(&json!({
-                "recovered": report.recovered,
-                "losses": report.losses,
-                "lost": report.lost,
-            }))?;
+            out.json(object)?;
         } else {
-            for lost in &report.lost {
-                out.line(format_args!("lost: {lost}"))?;
-            }
-            out.more("lost", report.losses, report.lost.len())?;
-            out.line(format_args!(
-                "{} recovered, {}",
-                counted(report.recovered, "record", "records"),
-                counted(report.losses, "loss", "losses")
-            ))?;
+            print_lost(lost, losses, out)?;
+            out.line(format_args!("{summary}"))?;
         }
-        Ok(Outcome::of_whole(report.losses == 0))
+        Ok(Outcome::of_whole(losses == 0))
     }
 }
 
-fn print(report: &hash::RepairReport, out: &mut Output<'_>) -> Result<()> {
-    for lost in &report.lost {
+fn print_lost(lost: &[String], losses: u64, out: &mut Output<'_>) -> Result<()> {
+    for lost in lost {
         out.line(format_args!("lost: {lost}"))?;
     }
-    out.more("lost", report.losses, report.lost.len())?;
+    out.more("lost", losses, lost.len())
+}
+
+fn print(report: &hash::RepairReport, out: &mut Output<'_>) -> Result<()> {
+    print_lost(&report.lost, report.losses, out)?;
     for doubted in &report.doubted {
         out.line(format_args!("in doubt: {doubted}"))?;
     }

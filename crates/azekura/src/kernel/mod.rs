@@ -18,6 +18,7 @@
 //! | `recover` | begins a log, and begins and ends the recovery of one |
 //! | `copy` | copies the segments and the superblock of a store that is being used |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
+//! | `damaged` | keeps the file that a repair reads from being written |
 //! | `salvage` | finds the segments and frames that are left of a damaged log |
 //! | `report` | bounds the lists of a repair's report |
 //!
@@ -30,6 +31,7 @@
 
 pub mod checkpoint;
 pub mod copy;
+pub(crate) mod damaged;
 mod handle;
 pub mod recover;
 pub(crate) mod report;

@@ -404,3 +404,33 @@ fn an_end_that_is_cut_off_is_noticed() {
     );
     tried_at_least(tried, 150, &what);
 }
+
+#[test]
+fn a_file_that_is_open_is_not_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, target) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
+    let db = TreeDb::create(&path, &CreateOptions::new()).unwrap();
+    db.put(b"key", b"value").unwrap();
+    let refused = repair(&path, &target, &mut |_, _| {}).unwrap_err();
+    assert!(
+        refused.kind() == Kind::Locked && !target.exists(),
+        "{refused}"
+    );
+    db.close().unwrap();
+    // Nor is it opened while it is repaired; and what is reported is of the file.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(5).rposition(|part| part == b"value").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut is_locked = false;
+    let report = repair(&path, &target, &mut |_, _| {
+        let opened = TreeDb::open(&path, &CreateOptions::new().opening);
+        is_locked = opened.is_err_and(|error| error.kind() == Kind::Locked);
+    })
+    .unwrap();
+    assert!(is_locked && report.recovered == 0);
+    assert!(
+        report.lost.iter().any(|lost| lost.contains("a.azt")),
+        "{report:?}"
+    );
+}

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
@@ -33,10 +33,8 @@ use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::hash::PARTITIONS;
 use crate::index::place_of;
-use crate::io::file::{File, Files};
-use crate::io::over::Over;
-use crate::io::{Access, Directory as _, Storage};
-use crate::kernel::SuperblockPair;
+use crate::io::Storage;
+use crate::kernel::{SuperblockPair, damaged};
 use crate::log::damaged::Standing;
 use crate::log::layout::SegmentHeader;
 use crate::log::{Address, Log, LogPosition, Use};
@@ -53,7 +51,7 @@ pub fn repair(
     target: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
-    let storage = open_damaged(damaged)?;
+    let storage = damaged::open(damaged)?;
     let last = SuperblockPair::<Super>::read(storage.as_ref())?.payload;
     let mut report = RepairReport::default();
     let storage = in_whole_segments(storage, &last, target)?;
@@ -66,29 +64,6 @@ pub fn repair(
         Ok(())
     })?;
     Ok(report)
-}
-
-/// The file, which no process writes meanwhile: for writing, though nothing is written; for reading where it may only be read.
-fn open_damaged(damaged: &Path) -> Result<Arc<dyn Storage>> {
-    let storage = match File::open(damaged, Access::Write) {
-        Err(error) if error.kind() != Kind::Locked => {
-            let storage = File::open(damaged, Access::Read).map_err(|_| error)?;
-            keep_unchanged(&storage)?;
-            storage
-        }
-        other => other?,
-    };
-    Ok(Arc::new(storage))
-}
-
-/// Keeps writers away from a file that was opened for reading, as long as it is open. Who may write it may be another user.
-fn keep_unchanged(storage: &File) -> Result<()> {
-    let remedy = "end that process, or repair a copy";
-    let kept = storage.keep_writers_out();
-    kept.map_err(|error| match error.kind() {
-        Kind::Locked => error.remedy(remedy),
-        _ => error,
-    })
 }
 
 /// The storage; of a file that was cut short within a segment a copy that reads zeros past its end, which
@@ -111,30 +86,10 @@ fn in_whole_segments(
     if SegmentHeader::decode(&bytes, geometry.salt).is_none() {
         return Ok(storage);
     }
-    let (directory, name) = Files::of(target);
-    let copy = directory.create_nameless(name)?;
+    let copy = damaged::copy_of(storage.as_ref(), target)?;
     copy.resize(geometry.offset_of(whole as u32 + 1))?;
     storage.copy_range_to(0, size, copy.as_ref())?;
-    let path = storage.path().to_path_buf();
-    Ok(Arc::new(Longer { copy, path }))
-}
-
-/// A copy of a damaged file, under the path of that file: what is found is of the file, not of the copy, which is made where the
-/// target is to be.
-#[derive(Debug)]
-struct Longer {
-    copy: Arc<dyn Storage>,
-    path: PathBuf,
-}
-
-impl Over for Longer {
-    fn below(&self) -> &dyn Storage {
-        self.copy.as_ref()
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
+    Ok(copy)
 }
 
 /// As [`repair`], from a storage to an open store.
@@ -460,6 +415,9 @@ impl Newest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::Access;
+    use crate::io::file::File;
+    use crate::kernel::damaged::keep_unchanged;
 
     #[test]
     fn a_file_that_may_only_be_read_gets_no_writer_while_it_is_repaired() {

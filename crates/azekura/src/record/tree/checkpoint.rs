@@ -236,10 +236,7 @@ impl Core {
         let chunks = pages.table.chunks() as u64;
         let mut room = pages.space.room();
         let dirty = may_be_dirty(&room.sizes(), u64::from(pages.limit()), size);
-        let mut reserve = reserve(&self.log, &room.sizes(), dirty, chunks);
-        // A page without an image keeps the unit that it is written to, and the checkpoint after that needs as much again: there are
-        // as many of them as are dirty, at most.
-        reserve.coming += (pages.dirty() * UNIT).div_ceil(size) as u32;
+        let reserve = reserve(&self.log, &room.sizes(), (dirty, pages.dirty()), chunks);
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
         room.keep(dirty.max(parts) + SPARE * (size / UNIT));
         drop(room);
@@ -252,8 +249,14 @@ pub(super) fn may_be_dirty(sizes: &SpaceSizes, frames: u64, segment_size: u64) -
     sizes.pages.min(frames) + segment_size / RECORDS_PER_PAGE
 }
 
-/// What a checkpoint needs of the segments for so many dirty pages and chunks.
-pub(super) fn reserve(log: &Log, sizes: &SpaceSizes, dirty: u64, chunks: u64) -> Reserve {
+/// What a checkpoint needs of the segments for so many pages that may be dirty, and that are, and chunks. A page without an image
+/// keeps the unit that it is written to, and the checkpoint after that needs as much again: as many as are dirty are such pages.
+pub(super) fn reserve(
+    log: &Log,
+    sizes: &SpaceSizes,
+    (dirty, are_dirty): (u64, u64),
+    chunks: u64,
+) -> Reserve {
     let size = log.geometry().segment_size();
     // Units that are free between others are as good as those of free segments.
     let missing = dirty.saturating_sub(sizes.units - sizes.used);
@@ -262,7 +265,7 @@ pub(super) fn reserve(log: &Log, sizes: &SpaceSizes, dirty: u64, chunks: u64) ->
     let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
     Reserve {
         checkpoint: (bytes.div_ceil(size) + SPARE) as u32,
-        coming: COMING,
+        coming: COMING + (are_dirty * UNIT).div_ceil(size) as u32,
         step: (log.segments().total() / 64).clamp(1, 8),
         slack: 0,
         reclaimable: 0,

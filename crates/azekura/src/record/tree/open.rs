@@ -3,7 +3,7 @@
 //! Creating: everything into a file without a name, one sync, then the name. Opening: superblock, root, bitmaps; the journal from the
 //! checkpoint on is verified to its end, then the log resumes after it (`kernel::recover`), and what it states is done again. The
 //! pages that this writes go to places that no checkpoint names, so a process that dies meanwhile leaves what it found. Until it is
-//! done, no checkpoint is made.
+//! done, no checkpoint is made; then pages are written until readers find frames, if most of the cache has changed.
 //!
 //! Closing: a checkpoint, sync, a superblock that states "closed". A journal that does not verify before its end, a damaged root or
 //! bitmap, refuse the open. A damaged page that the journal changes lets the file open for reading.
@@ -154,7 +154,8 @@ impl TreeDb {
             let frames = options.cache / UNIT;
             let dirty = may_be_dirty(&sizes, frames, geometry.segment_size());
             let chunks = root.chunks.len() as u64;
-            log.segments().keep(reserve(&log, &sizes, dirty, chunks));
+            log.segments()
+                .keep(reserve(&log, &sizes, (dirty, 0), chunks));
             log.segments().finish_adoption()
         };
         let next = recover::resume(&found_super, &log, (prior, &found), keep)?;

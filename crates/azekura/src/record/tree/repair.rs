@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use super::open::open_salvaged;
 use super::{CreateOptions, TreeDb};
-use crate::error::{Error, Kind, Result};
-use crate::io::file::{File, Files};
+use crate::error::Result;
+use crate::io::file::Files;
 use crate::io::overlay::read_around;
-use crate::io::{Access, Directory as _, Storage, create_whole};
+use crate::io::{Storage, create_whole};
+use crate::kernel::damaged;
 use crate::kernel::report::list;
 
 /// What a repair took out, and what it could not.
@@ -45,18 +46,11 @@ pub fn repair(
     target: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TreeRepairReport> {
-    let source: Arc<dyn Storage> = Arc::new(File::open(damaged, Access::Read)?);
-    if source.has_writer() {
-        return Err(
-            Error::new(Kind::Locked, "the file is open in another process")
-                .at(damaged)
-                .remedy("stop that process"),
-        );
-    }
-    let (directory, name) = Files::of(target);
-    let copy = directory.create_nameless(name)?;
+    let source = damaged::open(damaged)?;
+    let copy = damaged::copy_of(source.as_ref(), target)?;
     let mut report = TreeRepairReport::default();
     copy_readable(source.as_ref(), copy.as_ref(), &mut report)?;
+    let (directory, name) = Files::of(target);
     create_whole(&directory, name, |target| {
         repair_storage(&copy, target, report, progress)
     })
