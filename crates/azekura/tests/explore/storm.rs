@@ -20,7 +20,7 @@ use azekura::testkit::schedule::{Tried, lead};
 use azekura::testkit::storm::{Answers, Engine, Promise, Shape, Store, storm};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed};
-use azekura::{Durability, Edit, Engine as _, Persistent, Result};
+use azekura::{Durability, Edit, Persistent, Result};
 
 /// A few states at each of a few moments: it is the many runs that count.
 fn config(seed: u64, cuts_max: usize) -> Config {
@@ -144,6 +144,29 @@ impl Hash {
 
 const NAME: &str = "storm";
 
+/// Several changes of a store at once, of keys that a number states: all or none.
+pub(super) fn batch(
+    db: &dyn azekura::Engine,
+    changes: &[(u32, Option<Vec<u8>>)],
+    name: impl Fn(u32) -> Vec<u8>,
+) -> Result<()> {
+    let names: Vec<Vec<u8>> = changes.iter().map(|(key, _)| name(*key)).collect();
+    let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    db.update_many(&keys, &mut |_| {
+        let edit = |(_, put): &(u32, Option<Vec<u8>>)| match put {
+            Some(value) => Edit::Put(value.clone().into()),
+            None => Edit::Remove,
+        };
+        changes.iter().map(edit).collect()
+    })
+}
+
+/// What a check finds.
+pub(super) fn damage_of(db: &dyn Persistent) -> Result<Option<String>> {
+    let report = db.check(&mut |_, _| ())?;
+    Ok((!report.is_sound()).then(|| format!("{:?}", report.damage)))
+}
+
 /// An open hash file.
 struct File(HashDb);
 
@@ -201,15 +224,7 @@ impl Store for File {
     }
 
     fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
-        let names: Vec<[u8; 4]> = changes.iter().map(|(key, _)| key.to_le_bytes()).collect();
-        let keys: Vec<&[u8]> = names.iter().map(<[u8; 4]>::as_slice).collect();
-        self.0.update_many(&keys, &mut |_| {
-            let edit = |(_, put): &(u32, Option<Vec<u8>>)| match put {
-                Some(value) => Edit::Put(value.clone().into()),
-                None => Edit::Remove,
-            };
-            changes.iter().map(edit).collect()
-        })
+        batch(&self.0, changes, |key| key.to_le_bytes().to_vec())
     }
 
     fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
@@ -270,8 +285,7 @@ impl Store for File {
     }
 
     fn damage(&self) -> Result<Option<String>> {
-        let report = self.0.check(&mut |_, _| ())?;
-        Ok((!report.is_sound()).then(|| format!("{:?}", report.damage)))
+        damage_of(&self.0)
     }
 }
 

@@ -12,9 +12,9 @@ use azekura::record::skip::{EditOptions, SkipDb};
 use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
 use azekura::testkit::Random;
 use azekura::testkit::storm::{Engine, Promise, Shape, Store};
-use azekura::{Durability, Edit, Engine as _, Persistent as _, Result};
+use azekura::{Durability, Edit, Engine as _, Result, Verbs as _};
 
-use super::storm::{crowded, storms, sync_interval, tried};
+use super::storm::{batch, crowded, damage_of, storms, sync_interval, tried};
 
 const NAME: &str = "storm";
 
@@ -40,22 +40,80 @@ fn durability(random: &mut Random) -> Durability {
     }
 }
 
-/// Several at once: all or none.
-fn batch(db: &dyn azekura::Engine, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
-    let names: Vec<Vec<u8>> = changes.iter().map(|(key, _)| name(*key)).collect();
-    let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    db.update_many(&keys, &mut |_| {
-        let edit = |(_, put): &(u32, Option<Vec<u8>>)| match put {
-            Some(value) => Edit::Put(value.clone().into()),
-            None => Edit::Remove,
-        };
-        changes.iter().map(edit).collect()
-    })
+/// What the two do differently.
+trait Ordered: azekura::Engine + azekura::Persistent {
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()>;
+    fn work(&self, step: u64) -> Result<()>;
 }
 
-fn damage_of(db: &dyn azekura::Persistent) -> Result<Option<String>> {
-    let report = db.check(&mut |_, _| ())?;
-    Ok((!report.is_sound()).then(|| format!("{:?}", report.damage)))
+impl Ordered for TreeDb {
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(key, value)
+    }
+
+    fn work(&self, step: u64) -> Result<()> {
+        if step == 0 {
+            return self.checkpoint();
+        }
+        self.maintain()
+    }
+}
+
+impl Ordered for SkipDb {
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, &mut |_| Edit::put(value))
+    }
+
+    fn work(&self, _: u64) -> Result<()> {
+        self.merge(&mut |_, _| ())
+    }
+}
+
+/// An open file.
+struct File<D>(D);
+
+impl<D: Ordered> Store for File<D> {
+    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
+        self.0.set(&name(key), value)
+    }
+
+    fn remove(&self, key: u32) -> Result<()> {
+        self.0.remove(&name(key)).map(drop)
+    }
+
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        batch(&self.0, changes, name)
+    }
+
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
+        self.0.get(&name(key))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync(Durability::Power)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+
+    fn upkeep(&self, random: &mut Random) -> Result<()> {
+        match random.below(4) {
+            3 => {
+                assert_eq!(self.damage()?, None);
+                Ok(())
+            }
+            step => self.0.work(step),
+        }
+    }
+
+    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
+        Ok(())
+    }
+
+    fn damage(&self) -> Result<Option<String>> {
+        damage_of(&self.0)
+    }
 }
 
 /// A tree file of some configuration.
@@ -95,22 +153,20 @@ impl Tree {
     }
 }
 
-struct TreeFile(TreeDb);
-
 impl Engine for Tree {
-    type Store = TreeFile;
+    type Store = File<TreeDb>;
 
-    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<TreeFile> {
+    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<File<TreeDb>> {
         let options = self.0.clone().opening(self.opening(has_worker));
-        TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).map(TreeFile)
+        TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).map(File)
     }
 
-    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<TreeFile> {
+    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<File<TreeDb>> {
         let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
-        TreeDb::open_on(storage, &self.opening(has_worker)).map(TreeFile)
+        TreeDb::open_on(storage, &self.opening(has_worker)).map(File)
     }
 
-    fn close(&self, store: TreeFile) -> Result<()> {
+    fn close(&self, store: File<TreeDb>) -> Result<()> {
         store.0.close()
     }
 
@@ -129,48 +185,6 @@ impl Engine for Tree {
     }
 }
 
-impl Store for TreeFile {
-    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
-        self.0.put(&name(key), value)
-    }
-
-    fn remove(&self, key: u32) -> Result<()> {
-        self.0.remove(&name(key)).map(drop)
-    }
-
-    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
-        batch(&self.0, changes)
-    }
-
-    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
-        self.0.get(&name(key))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync(Durability::Power)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.0.clear()
-    }
-
-    fn upkeep(&self, random: &mut Random) -> Result<()> {
-        match random.below(4) {
-            0 => self.0.checkpoint(),
-            1 => damage_of(&self.0).map(|damage| assert_eq!(damage, None)),
-            _ => self.0.maintain(),
-        }
-    }
-
-    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
-        Ok(())
-    }
-
-    fn damage(&self) -> Result<Option<String>> {
-        damage_of(&self.0)
-    }
-}
-
 /// A sorted file with pending edits.
 struct Edited(EditOptions);
 
@@ -186,20 +200,18 @@ impl Edited {
     }
 }
 
-struct EditedFile(SkipDb);
-
 impl Engine for Edited {
-    type Store = EditedFile;
+    type Store = File<SkipDb>;
 
-    fn create(&self, disk: &SimDisk, _: bool) -> Result<EditedFile> {
-        SkipDb::create_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(EditedFile)
+    fn create(&self, disk: &SimDisk, _: bool) -> Result<File<SkipDb>> {
+        SkipDb::create_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(File)
     }
 
-    fn open(&self, disk: &SimDisk, _: bool) -> Result<EditedFile> {
-        SkipDb::open_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(EditedFile)
+    fn open(&self, disk: &SimDisk, _: bool) -> Result<File<SkipDb>> {
+        SkipDb::open_in(Box::new(disk.directory()), Path::new(NAME), &self.0).map(File)
     }
 
-    fn close(&self, store: EditedFile) -> Result<()> {
+    fn close(&self, store: File<SkipDb>) -> Result<()> {
         store.0.close()
     }
 
@@ -213,47 +225,6 @@ impl Engine for Edited {
 
     fn is_ample(&self, _: &Shape) -> bool {
         true
-    }
-}
-
-impl Store for EditedFile {
-    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
-        self.0.update(&name(key), &mut |_| Edit::put(value))
-    }
-
-    fn remove(&self, key: u32) -> Result<()> {
-        self.0.update(&name(key), &mut |_| Edit::Remove)
-    }
-
-    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
-        batch(&self.0, changes)
-    }
-
-    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
-        self.0.get(&name(key))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync(Durability::Power)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.0.clear()
-    }
-
-    fn upkeep(&self, random: &mut Random) -> Result<()> {
-        match random.below(4) {
-            0 => damage_of(&self.0).map(|damage| assert_eq!(damage, None)),
-            _ => self.0.merge(&mut |_, _| ()),
-        }
-    }
-
-    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
-        Ok(())
-    }
-
-    fn damage(&self) -> Result<Option<String>> {
-        damage_of(&self.0)
     }
 }
 

@@ -310,6 +310,11 @@ fn what_was_replaced_stays_until_the_next_checkpoint() {
     tried_at_least(states, 200, "cuts after values and pages were replaced");
 }
 
+/// Options of a store that is soon full.
+fn small(random: &mut Random) -> CreateOptions {
+    simulated(random).capacity(*random.choose(&[2 << 20, 4 << 20]))
+}
+
 /// The replay fills a cache with changed pages, of a store that has little room for them: readers find frames all the same.
 #[test]
 fn a_store_that_is_killed_when_almost_full_is_read_whole() {
@@ -317,11 +322,7 @@ fn a_store_that_is_killed_when_almost_full_is_read_whole() {
     for round in 0..share(10) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
-        let mut options = simulated(&mut random);
-        options.opening = options
-            .opening
-            .capacity(*random.choose(&[2 << 20, 4 << 20]))
-            .cache(*random.choose(&[256 << 10, 4 << 20]));
+        let options = small(&mut random).cache(*random.choose(&[256 << 10, 4 << 20]));
         let keys = Keys::draw(&mut random, options.order);
         let _shown = case(seed, &(&options, keys));
         let disk = SimDisk::new(seed);
@@ -360,10 +361,7 @@ fn a_full_store_takes_removals_and_loses_nothing() {
     for round in 0..share(10) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
-        let mut options = simulated(&mut random);
-        options.opening = options
-            .opening
-            .capacity(*random.choose(&[2 << 20, 4 << 20]));
+        let options = small(&mut random);
         let keys = Keys::draw(&mut random, options.order);
         let _shown = case(seed, &(&options, keys));
         let mut disk = SimDisk::new(seed);
