@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::damaged::KnownFrame;
 use super::finder::Finder;
 use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
@@ -182,7 +183,9 @@ impl Log {
             }
             *left -= 1;
             let frame = self.known_frame(index, *from);
-            frame.is_some_and(|frame| lens.contains(&frame.len))
+            // Where it may end anywhere, torn bytes and enough zeros are a frame by chance, but for one bit among the zeros.
+            let may_be_chance = |frame: &KnownFrame| frame.is_cut && ends.start() < ends.end();
+            frame.is_some_and(|frame| lens.contains(&frame.len) && !may_be_chance(&frame))
         })
     }
 

@@ -173,6 +173,35 @@ fn a_hole_does_not_take_a_last_record_that_ends_with_zeros() {
     }
 }
 
+/// A thread died within its value, and what it wrote last reads like a frame that anything may end, but for the bit that it had not
+/// written: it is none. Such bytes come by chance, where a frame may end at any of thousands of places.
+#[test]
+fn what_was_written_in_part_is_no_frame_for_the_zeros_after_it() {
+    for len in [20, 90, 700] {
+        let mut store = Putting::new(0, 1 << 20);
+        store.put(b"counter", b"older");
+        let hole = store.end();
+        store.db.put(b"died", &[7; 500]).expect("a put");
+        let at = store.end();
+        let mut value = vec![0; len];
+        value[..10].copy_from_slice(b"its value\x01");
+        store.db.put(b"in its value", &value).expect("a put");
+        let made = store.killed();
+        let mut bytes = made.bytes.clone();
+        bytes[hole..hole + 8].fill(0);
+        let last = (at..bytes.len()).rev().find(|at| bytes[*at] != 0);
+        bytes[last.expect("a byte that is set")] = 0;
+        let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+        let db = HashDb::open_on(memory, &made.options.opening).expect("it opens");
+        assert!(db.damage().is_empty(), "{len}: {:?}", db.damage());
+        assert_eq!(
+            db.get(b"counter").expect("a get").as_deref(),
+            Some(&b"older"[..])
+        );
+        db.put(b"counter", b"newer").expect("a put");
+    }
+}
+
 /// Each bit of the mark, next to a synced record that was overwritten with zeros: there was no end.
 #[test]
 fn a_bit_of_the_mark_does_not_forget_what_was_synced() {
