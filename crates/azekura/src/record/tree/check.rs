@@ -1,28 +1,31 @@
-//! Verifying a store: every page that is reachable, every value, and that each unit is used once.
+//! Verifying a store: every page that is reachable, every value, and that each unit is used once, and stated to be in use.
 //!
-//! It reads the last checkpoint, which it makes first, as it stands on storage: the page table's chunks, and from the root on each
-//! page by its place. So what is in the cache hides no damage. No later checkpoint is made meanwhile; readers and writers continue.
+//! It reads the last checkpoint, which it makes first, as it stands on storage: the page table's chunks, the bitmaps, and from the
+//! root on each page by its place. So what is in the cache hides no damage. No later checkpoint is made meanwhile; readers and writers continue.
 //!
 //! | it compares | with |
 //! |---|---|
 //! | a page's sum, number and place | the page table |
 //! | its level and fences | what its parent states |
 //! | its keys | their order, and its fences |
-//! | units of pages and values | each other: used once |
+//! | units of pages and values | each other, and the bitmaps: used once, and nothing else is in use |
 //! | records | the count of the checkpoint |
 //!
 //! Damage is reported with the range of keys that it costs.
 
-use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
+use super::bitmap::{self, Compared, Met};
 use super::cache::costs;
-use super::layout::{CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, chunk_seed, decode_page};
+use super::layout::{
+    CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
+};
 use crate::engine::CheckReport;
 use crate::error::{Result, quote};
 use crate::kernel::superblock::damaged_slots;
-use crate::log::manifest::read_extent;
+use crate::log::manifest::{Extent, read_extent};
 use crate::node::tree::{FRAME_WORDS, ROOT, Stated};
 use crate::node::{Found, Key, Node};
 
@@ -31,7 +34,9 @@ struct Check<'c> {
     core: &'c Core,
     /// Where each page is, by number.
     places: Vec<Place>,
-    units: HashSet<u64>,
+    units: Compared,
+    /// Whether all bitmaps are there.
+    has_bitmaps: bool,
     report: CheckReport,
     done: u64,
     total: u64,
@@ -74,14 +79,17 @@ impl Core {
             core: self,
             total: places.iter().filter(|place| !place.is_none()).count() as u64,
             places,
-            units: HashSet::new(),
+            units: Compared::new(self.log.geometry()),
+            has_bitmaps: true,
             report,
             done: 0,
             progress,
         };
+        check.bitmaps(&state.bitmaps);
         check.page(ROOT, &Stated::default());
         let Check {
             mut report,
+            units,
             done,
             total,
             ..
@@ -97,12 +105,53 @@ impl Core {
                 "{total} pages are in the page table, and {done} of them in the tree"
             ));
         }
+        if report.is_sound()
+            && let Some((count, first)) = units.unmet()
+        {
+            report.note(format!(
+                "{count} units of {UNIT} bytes are in use and hold nothing, the first of them at offset {first}"
+            ));
+        }
         drop(state);
         Ok(report)
     }
 }
 
 impl Check<'_> {
+    fn bitmaps(&mut self, parts: &[Extent]) {
+        let log = &self.core.log;
+        let geometry = log.geometry();
+        for part in parts {
+            let seed = bitmap_seed(geometry.salt);
+            let what = "a bitmap of the checkpoint";
+            match read_extent(log.storage().as_ref(), *part, seed, what) {
+                Ok(bytes) => {
+                    self.report.bytes += part.len;
+                    for stated in bitmap::Stated::decode_all(&bytes, geometry).flatten() {
+                        self.units.add(stated);
+                    }
+                }
+                Err(error) => {
+                    self.has_bitmaps = false;
+                    self.report.note_error(error);
+                }
+            }
+        }
+    }
+
+    /// Whether units are used by nothing else; that one of them is free by the bitmaps is noted.
+    fn meet(&mut self, units: Range<u64>, what: &dyn Fn() -> String) -> bool {
+        let offset = units.start * UNIT;
+        let met: Vec<Met> = units.map(|unit| self.units.meet(unit)).collect();
+        if met.contains(&Met::Free) && self.has_bitmaps {
+            self.report.note(format!(
+                "{} stands at offset {offset}, which counts as free: it may be written over",
+                what()
+            ));
+        }
+        !met.contains(&Met::Again)
+    }
+
     fn page(&mut self, page: u32, stated: &Stated<'_>) {
         let place = self.places.get(page as usize).copied();
         let place = place.unwrap_or(Place::NONE);
@@ -132,7 +181,8 @@ impl Check<'_> {
             return Err(format!("page {page} is not in the page table"));
         }
         let offset = place.offset();
-        if !self.units.insert(place.unit()) {
+        let unit = place.unit();
+        if !self.meet(unit..unit + 1, &|| format!("page {page}")) {
             return Err(format!("page {page} shares its place at offset {offset}"));
         }
         let mut image = [0; UNIT as usize];
@@ -199,10 +249,7 @@ impl Check<'_> {
 
     fn run(&mut self, key: &[u8], place: RunPlace) {
         let units = place.unit()..place.unit() + place.units();
-        let mut is_alone = true;
-        for unit in units {
-            is_alone &= self.units.insert(unit);
-        }
+        let is_alone = self.meet(units, &|| format!("the value of {}", quote(key)));
         if !is_alone {
             self.report.note(format!(
                 "the value of {} shares its place at offset {}",

@@ -27,6 +27,7 @@
 //! writer of the cache; a shard of versions; the room; the log.
 
 mod background;
+mod bitmap;
 mod cache;
 mod check;
 mod checkpoint;

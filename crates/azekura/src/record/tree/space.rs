@@ -15,11 +15,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::bitmap::{Stated, bit, set, units_of};
 use super::layout::{CHUNK, Place, UNIT};
 use crate::epoch::Batch;
 use crate::error::{Error, Kind, Result};
 use crate::explore::{Mutex, MutexGuard};
-use crate::format::bytes::{Give, Take};
+use crate::format::bytes::Give;
 use crate::log::manifest::cut_short;
 use crate::log::segment::REMEDY;
 use crate::log::{AllocationClass, Geometry, Log, Segment, Use};
@@ -49,7 +50,7 @@ struct Group {
 
 impl Group {
     fn new(segments: u32, geometry: Geometry) -> Self {
-        let units = segments << (geometry.shift - UNIT.trailing_zeros());
+        let units = units_of(segments, geometry) as u32;
         let words = units.div_ceil(64) as usize;
         Self {
             segments,
@@ -105,17 +106,6 @@ impl Group {
             }
         }
         None
-    }
-}
-
-fn bit(bits: &[u64], at: u32) -> bool {
-    bits.get(at as usize / 64)
-        .is_some_and(|word| word >> (at % 64) & 1 == 1)
-}
-
-fn set(bits: &mut [u64], at: u32, to: bool) {
-    if let Some(word) = bits.get_mut(at as usize / 64) {
-        *word = *word & !(1 << (at % 64)) | u64::from(to) << (at % 64);
     }
 }
 
@@ -651,16 +641,18 @@ impl SpaceGuard<'_> {
         }
         // One of which nothing is named is not, so that its segments are the log's when nothing else is in it.
         bits.retain(|_, bits| bits.iter().any(|word| *word != 0));
-        let bits: Vec<(u32, Vec<u64>)> = bits.into_iter().collect();
-        bits.chunks(PART)
+        let groups = bits.into_iter().map(|(index, used)| Stated {
+            index,
+            segments: self.state.groups.get(&index).map_or(0, |of| of.segments),
+            used,
+        });
+        let groups: Vec<Stated> = groups.collect();
+        let parts = groups.chunks(PART);
+        parts
             .map(|groups| {
                 let mut give = Give::default();
-                for (index, bits) in groups {
-                    let segments = self.state.groups.get(index).map_or(0, |of| of.segments);
-                    give.u32(*index).u32(segments);
-                    for word in bits {
-                        give.u64(*word);
-                    }
+                for group in groups {
+                    group.encode(&mut give);
                 }
                 give.0
             })
@@ -692,9 +684,12 @@ impl SpaceGuard<'_> {
             )
             .at(self.log.storage().path())
         };
-        let mut take = Take(part);
-        while !take.0.is_empty() {
-            let (index, segments) = take.u32().zip(take.u32()).ok_or_else(impossible)?;
+        for stated in Stated::decode_all(part, self.geometry()) {
+            let Stated {
+                index,
+                segments,
+                used,
+            } = stated.ok_or_else(impossible)?;
             let segment = Segment::new(index, segments, 0);
             if !segment.is_within(there) {
                 let storage = self.log.storage();
@@ -702,12 +697,10 @@ impl SpaceGuard<'_> {
             }
             self.log.segments().adopt(segment, Use::Pages)?;
             let mut group = Group::new(segments, self.geometry());
-            for word in &mut group.used {
-                *word = take.u64().ok_or_else(impossible)?;
-            }
-            let used: u32 = group.used.iter().map(|word| word.count_ones()).sum();
-            group.free = group.units.checked_sub(used).ok_or_else(impossible)?;
-            self.state.used += u64::from(used);
+            let in_use: u32 = used.iter().map(|word| word.count_ones()).sum();
+            group.free = group.units.checked_sub(in_use).ok_or_else(impossible)?;
+            group.used = used;
+            self.state.used += u64::from(in_use);
             self.state.units += u64::from(group.units);
             self.state.groups.insert(index, group);
         }

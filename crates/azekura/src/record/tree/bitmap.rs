@@ -1,0 +1,185 @@
+//! The bitmaps of a checkpoint: which units of its groups are in use.
+//!
+//! A part of them is a row of groups, which stand in it one after the other (`layout`). A check compares them with what is met in the
+//! tree: a unit that is in use and holds nothing is lost to the file, and one that holds something and is free may be written
+//! over. It does not know what a unit holds.
+
+use std::collections::BTreeMap;
+
+use super::layout::UNIT;
+use crate::format::bytes::{Give, Take};
+use crate::log::Geometry;
+
+/// The bit of a unit.
+pub(super) fn bit(bits: &[u64], at: u32) -> bool {
+    bits.get(at as usize / 64)
+        .is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+/// Sets the bit of a unit.
+pub(super) fn set(bits: &mut [u64], at: u32, to: bool) {
+    if let Some(word) = bits.get_mut(at as usize / 64) {
+        *word = *word & !(1 << (at % 64)) | u64::from(to) << (at % 64);
+    }
+}
+
+/// Units of so many segments.
+pub(super) fn units_of(segments: u32, geometry: Geometry) -> u64 {
+    u64::from(segments) << (geometry.shift - UNIT.trailing_zeros())
+}
+
+/// A group as a part states it.
+#[derive(Debug)]
+pub(super) struct Stated {
+    /// Its first segment.
+    pub(super) index: u32,
+    /// Its segments.
+    pub(super) segments: u32,
+    /// A bit for each unit.
+    pub(super) used: Vec<u64>,
+}
+
+impl Stated {
+    /// Adds it to a part.
+    pub(super) fn encode(&self, part: &mut Give) {
+        part.u32(self.index).u32(self.segments);
+        for word in &self.used {
+            part.u64(*word);
+        }
+    }
+
+    /// The groups of a part; `None`, and the end, where it is none.
+    pub(super) fn decode_all(
+        part: &[u8],
+        geometry: Geometry,
+    ) -> impl Iterator<Item = Option<Self>> {
+        let mut take = Take(part);
+        let mut is_whole = true;
+        std::iter::from_fn(move || {
+            if take.0.is_empty() || !is_whole {
+                return None;
+            }
+            let decoded = Self::decode(&mut take, geometry);
+            is_whole = decoded.is_some();
+            Some(decoded)
+        })
+    }
+
+    fn decode(take: &mut Take<'_>, geometry: Geometry) -> Option<Self> {
+        let (index, segments) = take.u32().zip(take.u32())?;
+        let words = units_of(segments, geometry).div_ceil(64);
+        let used: Option<Vec<u64>> = (0..words).map(|_| take.u64()).collect();
+        let used = used?;
+        Some(Self {
+            index,
+            segments,
+            used,
+        })
+    }
+}
+
+/// How a unit was met in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// In use, and not met before.
+    Once,
+    /// It was met before.
+    Again,
+    /// The bitmaps have it free.
+    Free,
+}
+
+/// What a check compares. Two bits for each unit of the file.
+#[derive(Debug)]
+pub(super) struct Compared {
+    geometry: Geometry,
+    /// By the first segment: in use, and met.
+    groups: BTreeMap<u32, (Vec<u64>, Vec<u64>)>,
+}
+
+impl Compared {
+    /// Of no group.
+    pub(super) fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a group.
+    pub(super) fn add(&mut self, stated: Stated) {
+        let met = vec![0; stated.used.len()];
+        self.groups.insert(stated.index, (stated.used, met));
+    }
+
+    /// A unit is met in the tree.
+    pub(super) fn meet(&mut self, unit: u64) -> Met {
+        let located = self.geometry.locate(unit * UNIT);
+        let group = located.and_then(|(segment, _)| self.groups.range_mut(..=segment).next_back());
+        let Some((index, (used, met))) = group else {
+            return Met::Free;
+        };
+        let at = unit - self.geometry.offset_of(*index) / UNIT;
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        if !bit(used, at) {
+            return Met::Free;
+        }
+        if bit(met, at) {
+            return Met::Again;
+        }
+        set(met, at, true);
+        Met::Once
+    }
+
+    /// The units in use that were not met: how many, and the offset of the first.
+    pub(super) fn unmet(&self) -> Option<(u64, u64)> {
+        let mut count = 0;
+        let mut first = None;
+        for (index, (used, met)) in &self.groups {
+            for (at, (used, met)) in used.iter().zip(met).enumerate() {
+                let unmet = used & !met;
+                count += u64::from(unmet.count_ones());
+                if unmet != 0 && first.is_none() {
+                    let unit = at as u64 * 64 + u64::from(unmet.trailing_zeros());
+                    first = Some(self.geometry.offset_of(*index) + unit * UNIT);
+                }
+            }
+        }
+        first.map(|first| (count, first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_met_once_and_what_is_not_met_is_counted() {
+        let geometry = Geometry { shift: 16, salt: 1 };
+        let mut part = Give::default();
+        for (index, used) in [(2, vec![0b1011]), (5, vec![1 << 15])] {
+            let stated = Stated {
+                index,
+                segments: 1,
+                used,
+            };
+            stated.encode(&mut part);
+        }
+        assert_eq!(units_of(1, geometry), 16);
+        let mut compared = Compared::new(geometry);
+        for stated in Stated::decode_all(&part.0, geometry) {
+            compared.add(stated.expect("a group"));
+        }
+        let first = geometry.offset_of(2) / UNIT;
+        assert_eq!(compared.meet(first), Met::Once);
+        assert_eq!(compared.meet(first), Met::Again);
+        assert_eq!(compared.meet(first + 2), Met::Free);
+        assert_eq!(compared.meet(0), Met::Free);
+        assert_eq!(compared.meet(first + 16), Met::Free, "after the group");
+        assert_eq!(compared.meet(geometry.offset_of(5) / UNIT + 15), Met::Once);
+        assert_eq!(compared.unmet(), Some((2, geometry.offset_of(2) + UNIT)));
+        let cut = &part.0[..part.0.len() - 1];
+        let last = Stated::decode_all(cut, geometry).last();
+        assert!(last.expect("an answer").is_none(), "it is cut off");
+    }
+}
