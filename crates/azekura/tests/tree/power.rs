@@ -415,10 +415,53 @@ fn a_full_store_takes_removals_and_loses_nothing() {
     tried_at_least(refused, 100, "puts that a full store refused");
 }
 
-/// Of any cache and shape of records, also one larger than the store: what was filled takes removals, and then the same again.
+/// Adds batches of long values to a store that is almost full, until there is room for a part of one only, and removes those that
+/// there was room for; how many were refused.
+fn refuse_batches(db: &TreeDb, random: &mut Random) -> u64 {
+    let (mut refused, mut taken) = (0, Vec::new());
+    for round in 0..20 {
+        let len = *random.choose(&[600, 5000, 30_000]);
+        let edit = |number| {
+            let key = format!("long {round} {number}").into_bytes();
+            (key, Some(vec![round; len]))
+        };
+        let edits: BTreeMap<_, _> = (0..8).map(edit).collect();
+        match many(db, &edits) {
+            Ok(()) => taken.extend(edits.into_keys()),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Full, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    for key in taken {
+        assert!(db.remove(&key).unwrap());
+    }
+    refused
+}
+
+/// An empty store's units are those of its pages, once the last checkpoint but one is forgotten.
+fn assert_nothing_is_kept(db: &TreeDb) {
+    for _ in 0..3 {
+        db.put(b"one", b"more").unwrap();
+        db.remove(b"one").unwrap();
+        db.checkpoint().unwrap();
+        db.maintain().unwrap();
+    }
+    let properties = db.inspect();
+    let of = |name| {
+        let found = properties.iter().find(|(of, _)| *of == name).unwrap();
+        found.1.parse::<u64>().unwrap()
+    };
+    let used = of("used_bytes") - of("waiting_bytes");
+    assert_eq!(used, of("pages") * of("page_bytes"), "{properties:?}");
+}
+
+/// Of any cache and shape of records, also one larger than the store: what was filled takes removals, and then the same again. What
+/// was refused meanwhile keeps nothing in use.
 #[test]
 fn a_store_that_was_full_is_filled_again_after_removals() {
-    let (mut removed, mut refilled) = (0, 0);
+    let (mut removed, mut refilled, mut refused) = (0, 0, 0);
     for round in 0..share(20) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
@@ -473,8 +516,23 @@ fn a_store_that_was_full_is_filled_again_after_removals() {
         let again = fill();
         assert!(again * 2 > count, "{count} records, then {again}");
         refilled += 1;
+        for number in 0..again / 4 {
+            db.remove(name(number).as_bytes()).unwrap();
+        }
+        db.checkpoint().unwrap();
+        refused += refuse_batches(&db, &mut random);
         assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
+        for number in again / 4..again {
+            db.remove(name(number).as_bytes()).unwrap();
+        }
+        assert_eq!(db.count(), 0);
+        assert_nothing_is_kept(&db);
     }
+    tried_at_least(
+        refused,
+        40,
+        "batches of long values that a full store refused",
+    );
     let what = format!("full stores emptied and filled again, {removed} records removed");
     tried_at_least(refilled, 20, &what);
 }
