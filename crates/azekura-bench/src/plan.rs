@@ -121,7 +121,7 @@ pub struct Plan {
     reason = "the signature is serde's"
 )]
 fn durability_word<S: Serializer>(of: &Durability, to: S) -> std::result::Result<S::Ok, S::Error> {
-    to.serialize_str(durability::word(*of))
+    to.serialize_str(of.word())
 }
 
 impl Plan {

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use azekura::engine::Bookmark;
 use azekura::error::Result;
-use azekura::record::hash::{Compression, CreateOptions, HashDb, OpenOptions};
-use azekura::{Affects, Durability, Edit, Engine, Error, Kind, Reader};
+use azekura::record::hash::{Compression, CreateOptions, OpenOptions};
+use azekura::{Affects, Db, Durability, Edit, Engine, Error, Kind, Reader};
 use azekura_wire::{durability, parse_size};
 
 use crate::format::{Limits, Record};
@@ -120,7 +120,7 @@ impl Shape {
 }
 
 /// The shape of an open file.
-pub(crate) fn shape_of(db: &HashDb) -> Shape {
+pub(crate) fn shape_of(db: &Db) -> Shape {
     let properties = db.inspect();
     let property = |wanted| {
         properties
@@ -134,10 +134,7 @@ pub(crate) fn shape_of(db: &HashDb) -> Shape {
 }
 
 fn parse_compression(word: &str) -> std::result::Result<Compression, &'static str> {
-    [Compression::None, Compression::Lz4, Compression::Zstd]
-        .into_iter()
-        .find(|compression| compression.word() == word)
-        .ok_or("expected none, lz4 or zstd")
+    Compression::from_word(word).ok_or("expected none, lz4 or zstd")
 }
 
 /// The limits a store states.

@@ -18,29 +18,17 @@ const LEVELS: [(Durability, &str); 2] = [
     ),
 ];
 
-/// The word for `durability`.
-pub const fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Process => "process",
-        Durability::Power => "power",
-    }
-}
-
-fn read(text: &str) -> Option<Durability> {
-    let mut levels = LEVELS.into_iter().map(|(level, _)| level);
-    levels.find(|level| word(*level) == text)
-}
-
 /// The parser of a flag.
 pub fn parser() -> impl TypedValueParser<Value = Durability> {
-    let words = LEVELS.map(|(level, help)| PossibleValue::new(word(level)).help(help));
-    PossibleValuesParser::new(words).try_map(|text| read(&text).ok_or("no such level"))
+    let words = LEVELS.map(|(level, help)| PossibleValue::new(level.word()).help(help));
+    PossibleValuesParser::new(words)
+        .try_map(|text| Durability::from_word(&text).ok_or("no such level"))
 }
 
 /// Writes an optional field of JSON, for `#[serde(with = "..")]`.
 pub fn serialize<S: Serializer>(field: &Option<Durability>, to: S) -> Result<S::Ok, S::Error> {
     match field {
-        Some(level) => to.serialize_str(word(*level)),
+        Some(level) => to.serialize_str(level.word()),
         None => to.serialize_none(),
     }
 }
@@ -48,6 +36,8 @@ pub fn serialize<S: Serializer>(field: &Option<Durability>, to: S) -> Result<S::
 /// Reads an optional field of JSON, for `#[serde(with = "..")]`.
 pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Durability>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
-    text.map(|text| read(&text).ok_or_else(|| serde::de::Error::custom("no such durability")))
-        .transpose()
+    text.map(|text| {
+        Durability::from_word(&text).ok_or_else(|| serde::de::Error::custom("no such durability"))
+    })
+    .transpose()
 }

@@ -16,12 +16,11 @@ pub mod durability;
 pub mod exit;
 pub mod pem;
 pub mod refusal;
-mod size;
 pub mod stream;
 pub mod trust;
 
 pub use address::Address;
+pub use azekura::size::{parse_size, size_text};
 pub use client::Client;
-pub use size::{parse_size, size_text};
 pub use stream::Stream;
 pub use trust::Trust;

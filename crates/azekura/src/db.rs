@@ -1,20 +1,29 @@
 //! One store of records in a file, with everything that it does as a method.
 //!
 //! [`create`](crate::create) and [`open`](fn@crate::open) give a [`Db`]; nothing else has to be imported. Keys and values are anything
-//! that is bytes. An engine of [`record`](crate::record) is for programs that choose one, or are generic over them; a `Db` lends
-//! its engine ([`Db::engine`]).
+//! that is bytes. Its engine is a hash file, the fastest to find one record, or a tree file, whose records are in the order of
+//! their keys: a new file is a tree if its name ends with `.azt`, an old one is what it is.
 //!
-//! Options of creating a file, which stay with it, and of an opening, which do not, are those of the engine: [`CreateOptions`] and
-//! [`OpenOptions`].
+//! Options of creating a file, which stay with it, and of an opening, which do not, are those of the engine. They stand after the
+//! path, as in `users.azt?cache=1GiB&order=decimal` ([`parameters`](crate::parameters)), or a `Db` is made of an engine that a program
+//! has opened itself: `Db::from(TreeDb::open(..)?)`.
 //!
-//! It adds nothing to what the engine promises.
+//! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`]).
 
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::path::Path;
 
 use crate::damage::Damage;
-use crate::engine::{Bookmark, CheckReport, Durability, Edit, Engine, Persistent, Reader, Stats};
-use crate::error::{Error, Result};
+use crate::engine::{
+    Bookmark, CheckReport, Cursor, Durability, Edit, Engine, Ordered as _, Persistent, Reader,
+    Stats,
+};
+use crate::error::{Error, Kind, Result, quote};
+use crate::open::is_tree;
+use crate::order::Order;
+use crate::parameters::{self, PathParameters};
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
+use crate::record::tree::TreeDb;
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -22,21 +31,43 @@ const BATCH: usize = 256;
 /// Bytes of keys and values after which it takes no more at once.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Makes a store of records in a new file, with default options, and opens it. Costs two syncs.
+/// Makes a store of records in a new file, and opens it. Options may stand after the path ([`parameters`](crate::parameters)); without
+/// any it is a tree if its name ends with `.azt`, else a hash file. Costs two syncs.
 ///
-/// `Invalid` if there is something of that name; `Io` if the system refuses.
+/// `Invalid` if there is something of that name, and for parameters that there are not; `Io` if the system refuses.
 pub fn create(path: impl AsRef<Path>) -> Result<Db> {
-    Db::create(path, &CreateOptions::new())
+    let given = PathParameters::of(path.as_ref())?;
+    let by_name = parameters::Engine::of_name(given.path);
+    match given.engine()?.unwrap_or(by_name) {
+        parameters::Engine::Hash => Db::create(given.path, &given.of_hash(true)?),
+        parameters::Engine::Tree => TreeDb::create(given.path, &given.of_tree(true)?).map(Db::from),
+    }
 }
 
-/// Opens a store of records for reading and writing, with default options; after a crash it recovers.
+/// Opens a store of records for reading and writing; after a crash it recovers. Options may stand after the path
+/// ([`parameters`](crate::parameters)).
 ///
-/// `Mismatch` if the file is no store of records, or of a newer version; `Locked` if it is open for writing; `Io`.
+/// `Mismatch` if the file is no store of records, of a newer version, or of another order than is stated; `Locked` if it is open for
+/// writing; `Invalid` for parameters that there are not; `Io`.
 pub fn open(path: impl AsRef<Path>) -> Result<Db> {
-    Db::open(path, &OpenOptions::new())
+    let given = PathParameters::of(path.as_ref())?;
+    // What cannot be read is the hash engine's to refuse.
+    if !is_tree(given.path).is_ok_and(|is_tree| is_tree) {
+        return Db::open(given.path, &given.of_hash(false)?.opening);
+    }
+    let options = given.of_tree(false)?;
+    let db = TreeDb::open(given.path, &options.opening)?;
+    match given.order()? {
+        Some(order) if order != db.order() => {
+            Err(Error::new(Kind::Mismatch, "the file is in another order")
+                .at(given.path)
+                .found(db.order().name(), order.name()))
+        }
+        _ => Ok(Db::from(db)),
+    }
 }
 
-/// An open store of records. See the module's text; what it promises is stated at [`HashDb`].
+/// An open store of records. See the module's text; what it promises is stated at [`HashDb`] and [`TreeDb`].
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -49,7 +80,35 @@ pub fn open(path: impl AsRef<Path>) -> Result<Db> {
 /// db.close()
 /// # ?; azekura::Result::Ok(())
 /// ```
-pub struct Db(HashDb);
+pub struct Db(Store);
+
+/// Its engine.
+enum Store {
+    Hash(HashDb),
+    Tree(TreeDb),
+}
+
+impl From<HashDb> for Db {
+    fn from(db: HashDb) -> Self {
+        Self(Store::Hash(db))
+    }
+}
+
+impl From<TreeDb> for Db {
+    fn from(db: TreeDb) -> Self {
+        Self(Store::Tree(db))
+    }
+}
+
+/// Evaluates an expression of the engine, whichever it is.
+macro_rules! of_engine {
+    ($db:expr, $store:ident => $call:expr) => {
+        match $db {
+            Store::Hash($store) => $call,
+            Store::Tree($store) => $call,
+        }
+    };
+}
 
 /// Lends keys or records as slices.
 fn slices<'a, B: AsRef<[u8]> + 'a>(all: impl IntoIterator<Item = &'a B>) -> Vec<&'a [u8]> {
@@ -64,14 +123,14 @@ fn records<K: AsRef<[u8]>, V: AsRef<[u8]>>(all: &[(K, V)]) -> Vec<(&[u8], &[u8])
 
 /// Making and opening.
 impl Db {
-    /// As [`create`](crate::create), with options. `Invalid` also for one that is out of range.
+    /// As [`create`](crate::create), a hash file at this path, with options. `Invalid` also for one that is out of range.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
-        HashDb::create(path, options).map(Self)
+        HashDb::create(path, options).map(Self::from)
     }
 
-    /// As [`open`](fn@crate::open), with options. `Invalid` for one that is out of range.
+    /// As [`open`](fn@crate::open), a hash file at this path, with options. `Invalid` for one that is out of range.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        HashDb::open(path, options).map(Self)
+        HashDb::open(path, options).map(Self::from)
     }
 }
 
@@ -79,7 +138,7 @@ impl Db {
 impl Db {
     /// A copy of the value, or `None`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.0.get(key.as_ref())
+        of_engine!(&self.0, db => db.get(key.as_ref()))
     }
 
     /// Lends the value, or its absence, to `visit`: no copy, no lock.
@@ -88,31 +147,32 @@ impl Db {
         key: impl AsRef<[u8]>,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.0.read_with(key.as_ref(), visit)
+        of_engine!(&self.0, db => db.read_with(key.as_ref(), visit))
     }
 
     /// A copy of the value of each key, in the order of `keys`; not of one moment.
     pub fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        Verbs::get_many(&self.0, &slices(keys))
+        of_engine!(&self.0, db => Verbs::get_many(db, &slices(keys)))
     }
 
     /// Whether there is a record.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Verbs::contains(&self.0, key.as_ref())
+        of_engine!(&self.0, db => Verbs::contains(db, key.as_ref()))
     }
 
     /// The number that [`increment`](Self::increment) wrote, or `None`. `Invalid` if the value has another length than 8.
     pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<Option<i64>> {
-        Verbs::counter(&self.0, key.as_ref())
+        of_engine!(&self.0, db => Verbs::counter(db, key.as_ref()))
     }
 
     /// The number that [`increment_float`](Self::increment_float) wrote, or `None`. `Invalid` if the value has another length
     /// than 8.
     pub fn counter_float(&self, key: impl AsRef<[u8]>) -> Result<Option<f64>> {
-        Verbs::counter_float(&self.0, key.as_ref())
+        of_engine!(&self.0, db => Verbs::counter_float(db, key.as_ref()))
     }
 
-    /// All records, in no particular order, each a copy; not of one moment: a record that stays is shown once. Costs a scan.
+    /// All records, of a tree file in order, else in none, each a copy; not of one moment: a record that stays is shown once. Costs a
+    /// scan.
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             db: self,
@@ -126,21 +186,76 @@ impl Db {
     /// Records whose keys match, at most `limit`. Costs a scan.
     pub fn search(&self, search: &Search, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut found = Vec::new();
-        Verbs::search(&self.0, search, limit, &mut |key, value| {
+        of_engine!(&self.0, db => Verbs::search(db, search, limit, &mut |key, value| {
             found.push((key.to_vec(), value.to_vec()));
-            std::ops::ControlFlow::Continue(())
-        })?;
+            ControlFlow::Continue(())
+        }))?;
         Ok(found)
     }
 
     /// How many records there are.
     pub fn count(&self) -> u64 {
-        Reader::count(&self.0)
+        of_engine!(&self.0, db => Reader::count(db))
     }
 
     /// Sizes and counts.
     pub fn stats(&self) -> Stats {
-        Reader::stats(&self.0)
+        of_engine!(&self.0, db => Reader::stats(db))
+    }
+}
+
+/// Reading in the order of keys, of a tree file; of another one, `Invalid`.
+impl Db {
+    /// The order of its keys; `None` of a hash file.
+    pub fn order(&self) -> Option<Order> {
+        self.as_tree().map(TreeDb::order)
+    }
+
+    fn ordered(&self) -> Result<&TreeDb> {
+        self.as_tree().ok_or_else(|| {
+            Error::new(Kind::Invalid, "a hash file has no order of keys")
+                .at(self.path())
+                .remedy("make a tree file, with a name that ends with .azt, and copy the records")
+        })
+    }
+
+    /// A place among the records, on none of them. A step costs no access where its leaf is in memory.
+    pub fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {
+        Ok(self.ordered()?.cursor())
+    }
+
+    /// Records whose keys are in a range, each a copy, in order, from either end; not of one moment. `Invalid` also where the range
+    /// ends before it begins.
+    pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
+        let db = self.ordered()?;
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let (from, to) = (owned(keys.start_bound()), owned(keys.end_bound()));
+        if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
+            && db.order().compare(first, last).is_gt()
+        {
+            return Err(Error::new(Kind::Invalid, "the range ends before it begins")
+                .at(self.path())
+                .detail(format!("from {} to {}", quote(first), quote(last)))
+                .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
+        }
+        Ok(Range {
+            order: db.order(),
+            front: Side::new(db),
+            back: Side::new(db),
+            from,
+            to,
+            is_over: false,
+        })
+    }
+
+    /// The first record in order.
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.range::<&[u8]>(..)?.next().transpose()
+    }
+
+    /// The last record in order.
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.range::<&[u8]>(..)?.next_back().transpose()
     }
 }
 
@@ -148,32 +263,32 @@ impl Db {
 impl Db {
     /// Sets the value of `key`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.0.put(key.as_ref(), value.as_ref())
+        of_engine!(&self.0, db => db.put(key.as_ref(), value.as_ref()))
     }
 
     /// Sets the value if there is no record; whether there was none.
     pub fn put_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Verbs::put_new(&self.0, key.as_ref(), value.as_ref())
+        of_engine!(&self.0, db => Verbs::put_new(db, key.as_ref(), value.as_ref()))
     }
 
     /// Sets the value if there is a record; whether there was one.
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Verbs::replace(&self.0, key.as_ref(), value.as_ref())
+        of_engine!(&self.0, db => Verbs::replace(db, key.as_ref(), value.as_ref()))
     }
 
     /// Sets the value, and returns the one before.
     pub fn swap(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        Verbs::swap(&self.0, key.as_ref(), value.as_ref())
+        of_engine!(&self.0, db => Verbs::swap(db, key.as_ref(), value.as_ref()))
     }
 
     /// Removes the record; whether there was one.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.remove(key.as_ref())
+        of_engine!(&self.0, db => db.remove(key.as_ref()))
     }
 
     /// Removes the record, and returns its value.
     pub fn take(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        Verbs::take(&self.0, key.as_ref())
+        of_engine!(&self.0, db => Verbs::take(db, key.as_ref()))
     }
 
     /// Appends to the value, after `delimiter` if there is one already.
@@ -183,18 +298,18 @@ impl Db {
         value: impl AsRef<[u8]>,
         delimiter: impl AsRef<[u8]>,
     ) -> Result<()> {
-        Verbs::append(&self.0, key.as_ref(), value.as_ref(), delimiter.as_ref())
+        of_engine!(&self.0, db => Verbs::append(db, key.as_ref(), value.as_ref(), delimiter.as_ref()))
     }
 
     /// Adds to the number under `key`, which begins at `initial`; returns the sum. `Invalid` if the value is no such number or the
     /// sum is out of range.
     pub fn increment(&self, key: impl AsRef<[u8]>, by: i64, initial: i64) -> Result<i64> {
-        Verbs::increment(&self.0, key.as_ref(), by, initial)
+        of_engine!(&self.0, db => Verbs::increment(db, key.as_ref(), by, initial))
     }
 
     /// As [`increment`](Self::increment), of a floating-point number.
     pub fn increment_float(&self, key: impl AsRef<[u8]>, by: f64, initial: f64) -> Result<f64> {
-        Verbs::increment_float(&self.0, key.as_ref(), by, initial)
+        of_engine!(&self.0, db => Verbs::increment_float(db, key.as_ref(), by, initial))
     }
 
     /// Does what is `desired` if the record is as `expected`. A difference is an outcome, not an error.
@@ -204,7 +319,7 @@ impl Db {
         expected: Expected<'_>,
         desired: Desired<'_>,
     ) -> Result<Exchange> {
-        Verbs::compare_exchange(&self.0, key.as_ref(), expected, desired)
+        of_engine!(&self.0, db => Verbs::compare_exchange(db, key.as_ref(), expected, desired))
     }
 
     /// Calls `decide` once, under the record's lock, with the value or its absence, and applies its answer. `decide` must not call
@@ -214,7 +329,7 @@ impl Db {
         key: impl AsRef<[u8]>,
         mut decide: impl FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        Engine::update(&self.0, key.as_ref(), &mut decide)
+        of_engine!(&self.0, db => Engine::update(db, key.as_ref(), &mut decide))
     }
 
     /// Moves the value of `old` to the key `new`; with `copying` the old record stays. Without `overwrite` a record under `new`
@@ -226,18 +341,18 @@ impl Db {
         overwrite: bool,
         copying: bool,
     ) -> Result<Rekeyed> {
-        Verbs::rekey(&self.0, old.as_ref(), new.as_ref(), overwrite, copying)
+        of_engine!(&self.0, db => Verbs::rekey(db, old.as_ref(), new.as_ref(), overwrite, copying))
     }
 
     /// Takes out a record, the first of a scan; `None` if there is none.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        Verbs::pop_first(&self.0)
+        of_engine!(&self.0, db => Verbs::pop_first(db))
     }
 
     /// Puts a record under a key that is later than those given before, and returns the key; `now`: seconds since 1970, else the
     /// clock's.
     pub fn push_last(&self, value: impl AsRef<[u8]>, now: Option<f64>) -> Result<Vec<u8>> {
-        Verbs::push_last(&self.0, value.as_ref(), now)
+        of_engine!(&self.0, db => Verbs::push_last(db, value.as_ref(), now))
     }
 }
 
@@ -245,17 +360,17 @@ impl Db {
 impl Db {
     /// Puts each record, in order; each is atomic by itself. Faster than one call for each.
     pub fn put_many(&self, all: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<()> {
-        Engine::put_many(&self.0, &records(all))
+        of_engine!(&self.0, db => Engine::put_many(db, &records(all)))
     }
 
     /// Puts all records as one change: after a crash all are there or none is.
     pub fn put_all(&self, all: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<()> {
-        Verbs::put_all(&self.0, &records(all))
+        of_engine!(&self.0, db => Verbs::put_all(db, &records(all)))
     }
 
     /// Puts each record that is not there; how many were not.
     pub fn put_many_new(&self, all: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<u64> {
-        Verbs::put_many_new(&self.0, &records(all))
+        of_engine!(&self.0, db => Verbs::put_many_new(db, &records(all)))
     }
 
     /// Appends to each record, in order.
@@ -264,17 +379,17 @@ impl Db {
         all: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
         delimiter: impl AsRef<[u8]>,
     ) -> Result<()> {
-        Verbs::append_many(&self.0, &records(all), delimiter.as_ref())
+        of_engine!(&self.0, db => Verbs::append_many(db, &records(all), delimiter.as_ref()))
     }
 
     /// Removes each record; how many there were.
     pub fn remove_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<u64> {
-        self.0.remove_many(&slices(keys))
+        of_engine!(&self.0, db => db.remove_many(&slices(keys)))
     }
 
     /// Removes all of these as one change; how many there were.
     pub fn remove_all(&self, keys: &[impl AsRef<[u8]>]) -> Result<u64> {
-        Verbs::remove_all(&self.0, &slices(keys))
+        of_engine!(&self.0, db => Verbs::remove_all(db, &slices(keys)))
     }
 
     /// Shows all values at once to `decide`, which answers one edit for each key: one change, isolated from all others, and whole
@@ -284,7 +399,7 @@ impl Db {
         keys: &[impl AsRef<[u8]>],
         mut decide: impl FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
     ) -> Result<()> {
-        Engine::update_many(&self.0, &slices(keys), &mut decide)
+        of_engine!(&self.0, db => Engine::update_many(db, &slices(keys), &mut decide))
     }
 
     /// If all of `expected` are met, does all that is `desired`, as one change; whether they were.
@@ -293,12 +408,12 @@ impl Db {
         expected: &[(&[u8], Expected<'_>)],
         desired: &[(&[u8], Desired<'_>)],
     ) -> Result<bool> {
-        Verbs::compare_exchange_many(&self.0, expected, desired)
+        of_engine!(&self.0, db => Verbs::compare_exchange_many(db, expected, desired))
     }
 
     /// Removes every record, as one change.
     pub fn clear(&self) -> Result<()> {
-        Engine::clear(&self.0)
+        of_engine!(&self.0, db => Engine::clear(db))
     }
 }
 
@@ -306,17 +421,17 @@ impl Db {
 impl Db {
     /// Returns when everything acknowledged survives loss of power. One sync of the device, shared by all callers that wait.
     pub fn sync(&self) -> Result<()> {
-        Persistent::sync(&self.0, Durability::Power)
+        of_engine!(&self.0, db => Persistent::sync(db, Durability::Power))
     }
 
     /// Verifies everything; `progress` gets (done, total). Costs a read of the file.
     pub fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
-        Persistent::check(&self.0, &mut progress)
+        of_engine!(&self.0, db => Persistent::check(db, &mut progress))
     }
 
     /// Known damage; empty if there is none.
     pub fn damage(&self) -> Vec<Damage> {
-        self.0.damage()
+        of_engine!(&self.0, db => db.damage())
     }
 
     /// Copies the store to a new file while it is used.
@@ -325,27 +440,57 @@ impl Db {
         target: impl AsRef<Path>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<()> {
-        Persistent::copy_to(&self.0, target.as_ref(), &mut progress)
+        of_engine!(&self.0, db => Persistent::copy_to(db, target.as_ref(), &mut progress))
     }
 
-    /// Gives unused space back to the file system while the store is used.
+    /// Gives unused space back to the file system while the store is used. `Invalid` for a tree file, which gives back whole segments
+    /// when it is closed.
     pub fn compact(&self, mut progress: impl FnMut(u64, u64)) -> Result<()> {
-        self.0.compact(&mut progress)
+        match &self.0 {
+            Store::Hash(db) => db.compact(&mut progress),
+            Store::Tree(_) => {
+                let error = Error::new(Kind::Invalid, "a tree file is not compacted");
+                Err(error
+                    .at(self.path())
+                    .remedy("rebuild it: `azekura rebuild`"))
+            }
+        }
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
-        Persistent::path(&self.0)
+        of_engine!(&self.0, db => Persistent::path(db))
     }
 
-    /// The engine, for what only it can do.
-    pub fn engine(&self) -> &HashDb {
-        &self.0
+    /// Properties of the file, by name, in a fixed order.
+    pub fn inspect(&self) -> Vec<(&'static str, String)> {
+        of_engine!(&self.0, db => db.inspect())
+    }
+
+    /// The engine, for programs that are generic over them.
+    pub fn engine(&self) -> &dyn Engine {
+        of_engine!(&self.0, db => db)
+    }
+
+    /// The hash file, for what only it can do; `None` of a tree file.
+    pub fn as_hash(&self) -> Option<&HashDb> {
+        match &self.0 {
+            Store::Hash(db) => Some(db),
+            Store::Tree(_) => None,
+        }
+    }
+
+    /// The tree file, for what only it can do; `None` of a hash file.
+    pub fn as_tree(&self) -> Option<&TreeDb> {
+        match &self.0 {
+            Store::Tree(db) => Some(db),
+            Store::Hash(_) => None,
+        }
     }
 
     /// Closes the store: everything is durable, and the next open is quick. Dropping does the same, but can only trace an error.
     pub fn close(self) -> Result<()> {
-        self.0.close()
+        of_engine!(self.0, db => db.close())
     }
 }
 
@@ -372,15 +517,18 @@ impl Iterator for Iter<'_> {
                 return self.failed.take().map(Err);
             }
             let (mut batch, mut bytes) = (Vec::new(), 0);
-            let scanned = Reader::scan(&self.db.0, self.from.as_ref(), &mut |key, value| {
-                batch.push((key.to_vec(), value.to_vec()));
-                bytes += key.len() + value.len();
-                if batch.len() < BATCH && bytes < BATCH_BYTES {
-                    std::ops::ControlFlow::Continue(())
-                } else {
-                    std::ops::ControlFlow::Break(())
-                }
-            });
+            let scanned = self
+                .db
+                .engine()
+                .scan(self.from.as_ref(), &mut |key, value| {
+                    batch.push((key.to_vec(), value.to_vec()));
+                    bytes += key.len() + value.len();
+                    if batch.len() < BATCH && bytes < BATCH_BYTES {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                });
             self.batch = batch.into_iter();
             match scanned {
                 Ok(from) => {
@@ -395,6 +543,145 @@ impl Iterator for Iter<'_> {
         }
     }
 }
+
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// A cursor, and whether it was placed.
+struct Side<'d> {
+    cursor: Box<dyn Cursor + 'd>,
+    is_placed: bool,
+}
+
+impl<'d> Side<'d> {
+    fn new(db: &'d TreeDb) -> Self {
+        Self {
+            cursor: db.cursor(),
+            is_placed: false,
+        }
+    }
+}
+
+/// Copies of the records in a range of keys, in order, from either end. An error ends it.
+pub struct Range<'d> {
+    order: Order,
+    front: Side<'d>,
+    back: Side<'d>,
+    /// What is left: each record that was taken is beyond it.
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    is_over: bool,
+}
+
+impl Range<'_> {
+    fn is_left(&self, key: &[u8]) -> bool {
+        let compare = |of: &Vec<u8>| self.order.compare(key, of);
+        let is_after = match &self.from {
+            Bound::Included(from) => compare(from).is_ge(),
+            Bound::Excluded(from) => compare(from).is_gt(),
+            Bound::Unbounded => true,
+        };
+        is_after
+            && match &self.to {
+                Bound::Included(to) => compare(to).is_le(),
+                Bound::Excluded(to) => compare(to).is_lt(),
+                Bound::Unbounded => true,
+            }
+    }
+
+    /// Moves the front to the first record that is left; whether there is one.
+    fn forward(&mut self) -> Result<bool> {
+        let cursor = &mut self.front.cursor;
+        if std::mem::replace(&mut self.front.is_placed, true) {
+            return cursor.next();
+        }
+        match &self.from {
+            Bound::Unbounded => cursor.first(),
+            Bound::Included(from) => cursor.seek(from),
+            Bound::Excluded(from) => {
+                let found = cursor.seek(from)?;
+                let is_at = |key: &[u8]| self.order.compare(key, from).is_eq();
+                if found && cursor.record().is_some_and(|(key, _)| is_at(key)) {
+                    return cursor.next();
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Moves the back to the last record that is left; whether there is one.
+    fn backward(&mut self) -> Result<bool> {
+        let cursor = &mut self.back.cursor;
+        if std::mem::replace(&mut self.back.is_placed, true) {
+            return cursor.previous();
+        }
+        let Some(to) = key_of(&self.to) else {
+            return cursor.last();
+        };
+        if !cursor.seek(to)? {
+            return cursor.last();
+        }
+        let is_taken = matches!(self.to, Bound::Included(_))
+            && cursor
+                .record()
+                .is_some_and(|(key, _)| self.order.compare(key, to).is_eq());
+        if is_taken {
+            Ok(true)
+        } else {
+            cursor.previous()
+        }
+    }
+
+    fn step(&mut self, is_front: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let is_found = if is_front {
+            self.forward()
+        } else {
+            self.backward()
+        }?;
+        let side = if is_front { &self.front } else { &self.back };
+        let record = side.cursor.record().filter(|_| is_found);
+        let record = record.filter(|(key, _)| self.is_left(key));
+        let Some((key, value)) = record.map(|(key, value)| (key.to_vec(), value.to_vec())) else {
+            return Ok(None);
+        };
+        let taken = Bound::Excluded(key.clone());
+        if is_front {
+            self.from = taken;
+        } else {
+            self.to = taken;
+        }
+        Ok(Some((key, value)))
+    }
+
+    fn take(&mut self, is_front: bool) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
+        if self.is_over {
+            return None;
+        }
+        let record = self.step(is_front).transpose();
+        self.is_over = !matches!(record, Some(Ok(_)));
+        record
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(true)
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(false)
+    }
+}
+
+impl std::iter::FusedIterator for Range<'_> {}
 
 impl<'d> IntoIterator for &'d Db {
     type Item = Result<(Vec<u8>, Vec<u8>)>;

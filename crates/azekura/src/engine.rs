@@ -54,6 +54,23 @@ pub enum Durability {
     Power,
 }
 
+impl Durability {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Power => "power",
+        }
+    }
+
+    /// The one of this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Process, Self::Power]
+            .into_iter()
+            .find(|of| of.word() == word)
+    }
+}
+
 /// A place in an engine's scan order: plain bytes, to be kept or sent and handed back later.
 ///
 /// It stays valid while the store grows and changes, and after a reopen.

@@ -8,14 +8,15 @@
 //! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text
-//!   lib.rs  db.rs  multimap.rs  open.rs       one store with every verb | many values of a key | choose an engine from the superblock
+//!   lib.rs  db.rs  parameters.rs              one store with every verb | options in its path
+//!   multimap.rs  open.rs                      many values of a key | choose an engine from the superblock
 //!   record/ | object/                         the engines
 //!   kernel/                                   what every store with a log does, in which order
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
 //!                     counter.rs worker/        | what threads count together | background work
-//!   damage.rs error.rs room.rs | explore.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
+//!   damage.rs error.rs room.rs size.rs | explore.rs   what is damaged, went wrong, memory refused, sizes | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it. Modules that this page does not list are internal: they are hidden from the
@@ -82,10 +83,13 @@ pub mod node;
 pub mod object;
 pub mod open;
 pub mod order;
+pub mod parameters;
 #[doc(hidden)]
 pub mod queue;
 pub mod record;
 mod room;
+#[doc(hidden)]
+pub mod size;
 #[doc(hidden)]
 pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
@@ -94,7 +98,7 @@ pub mod verbs;
 mod worker;
 
 pub use damage::{Affects, Damage};
-pub use db::{Db, Iter, create, open};
+pub use db::{Db, Iter, Range, create, open};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};
 pub use record::hash::{CreateOptions, OpenOptions};

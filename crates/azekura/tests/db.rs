@@ -3,15 +3,24 @@
 //! Each method answers as its documentation states; what lies beneath has its own suites. Options of creating stay with the
 //! file, options of opening do not.
 
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use azekura::order::Order;
 use azekura::record::hash::Compression;
+use azekura::testkit::Random;
 use azekura::verbs::{Desired, Expected, Rekeyed, Search};
 use azekura::{CreateOptions, Db, Durability, Edit, Kind, OpenOptions};
 
-fn with_db(test: impl FnOnce(&std::path::Path, Db)) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("records.azh");
-    let db = azekura::create(&path).expect("a new store");
-    test(&path, db);
+/// With a hash file, and with a tree file.
+fn with_db(test: impl Fn(&std::path::Path, Db)) {
+    for name in ["records.azh", "records.azt"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(name);
+        let db = azekura::create(&path).expect("a new store");
+        assert_eq!(db.order().is_some(), name.ends_with(".azt"));
+        test(&path, db);
+    }
 }
 
 fn text(value: Option<Vec<u8>>) -> Option<String> {
@@ -109,7 +118,12 @@ fn an_iterator_ends_with_an_error_after_the_records_before_it() {
             db.put(number.to_le_bytes(), value).unwrap();
         }
         let (_, last) = db.iter().last().expect("a record").unwrap();
+        let is_tree = db.as_tree().is_some();
         db.close().unwrap();
+        if is_tree {
+            // All records are of one page there.
+            return;
+        }
         let mut bytes = std::fs::read(path).unwrap();
         let at = bytes.windows(last.len()).position(|found| found == last);
         let at = at.expect("the last value");
@@ -140,11 +154,23 @@ fn a_store_is_made_once_and_opened_again_with_options() {
         let copy = path.with_extension("copy");
         db.copy_to(&copy, |_, _| ()).unwrap();
         assert!(db.check(|_, _| ()).unwrap().is_sound() && db.damage().is_empty());
-        db.compact(|_, _| ()).unwrap();
+        let compacted = db.compact(|_, _| ()).map_err(|error| error.kind());
+        let expected = db.as_hash().map(|_| ()).ok_or(Kind::Invalid);
+        assert_eq!(compacted, expected);
         assert_eq!(db.path(), path);
         db.close().unwrap();
         let again = azekura::create(path).err().map(|error| error.kind());
         assert_eq!(again, Some(Kind::Invalid), "nothing is written over");
+        if path.extension().is_some_and(|of| of == "azt") {
+            let named =
+                |file: &std::path::Path| format!("{}?cache=1MiB&durability=power", file.display());
+            for file in [path, &copy] {
+                let db = azekura::open(named(file)).unwrap();
+                assert_eq!(text(db.get("a").unwrap()).as_deref(), Some("1"));
+                assert_eq!(db.engine().promise().durability, Some(Durability::Power));
+            }
+            return;
+        }
         let opening = OpenOptions::new()
             .durability(Durability::Power)
             .capacity(1 << 30)
@@ -163,11 +189,154 @@ fn a_store_is_made_once_and_opened_again_with_options() {
             .opening(opening);
         let db = Db::create(&made, &options).unwrap();
         db.put("text", "a".repeat(4000)).unwrap();
-        let shown = db.engine().inspect();
+        let shown = db.inspect();
         assert!(shown.contains(&("compression", "lz4".into())), "{shown:?}");
         assert!(
             shown.contains(&("segment_size", "65536".into())),
             "{shown:?}"
         );
     });
+}
+
+fn key_of((key, _): &(Vec<u8>, Vec<u8>)) -> &[u8] {
+    key
+}
+
+#[test]
+fn a_range_is_what_a_sorted_map_has_from_either_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut random = Random::new(11);
+    let mut tried = 0;
+    for round in 0..20 {
+        let order = *random.choose(&Order::ALL);
+        let path = folder.path().join(format!("{round}.azt"));
+        let named = format!("{}?order={}&cache=256KiB", path.display(), order.name());
+        let db = azekura::create(&named).unwrap();
+        assert_eq!(db.order(), Some(order));
+        let count = *random.choose(&[0, 1, 5, 3000]);
+        let mut records: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for number in 0..count {
+            let key = random.below(4 * count).to_string().into_bytes();
+            let value = vec![number as u8; random.index(700)];
+            db.put(&key, &value).unwrap();
+            records.retain(|record| key_of(record) != key);
+            records.push((key, value));
+        }
+        records.sort_by(|a, b| order.compare(&a.0, &b.0));
+        assert!(db.iter().map(Result::unwrap).eq(records.iter().cloned()));
+        assert_eq!(db.first().unwrap(), records.first().cloned());
+        assert_eq!(db.last().unwrap(), records.last().cloned());
+        for _ in 0..50 {
+            let mut bound = || {
+                let key = random.below(4 * count + 2).to_string().into_bytes();
+                match random.below(3) {
+                    0 => Bound::Unbounded,
+                    1 => Bound::Included(key),
+                    _ => Bound::Excluded(key),
+                }
+            };
+            let (from, to) = (bound(), bound());
+            let compare =
+                |record: &(Vec<u8>, Vec<u8>), key: &Vec<u8>| order.compare(&record.0, key);
+            let is_from = |record: &&(Vec<u8>, Vec<u8>)| match &from {
+                Bound::Unbounded => true,
+                Bound::Included(key) => compare(record, key).is_ge(),
+                Bound::Excluded(key) => compare(record, key).is_gt(),
+            };
+            let is_to = |record: &&(Vec<u8>, Vec<u8>)| match &to {
+                Bound::Unbounded => true,
+                Bound::Included(key) => compare(record, key).is_le(),
+                Bound::Excluded(key) => compare(record, key).is_lt(),
+            };
+            let in_range = records.iter().filter(is_from).filter(is_to);
+            let mut left: VecDeque<_> = in_range.cloned().collect();
+            let range = db.range((from.clone(), to.clone()));
+            let is_reversed = match (&from, &to) {
+                (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+                (
+                    Bound::Included(a) | Bound::Excluded(a),
+                    Bound::Included(b) | Bound::Excluded(b),
+                ) => order.compare(a, b).is_gt(),
+            };
+            if is_reversed {
+                assert_eq!(range.err().map(|error| error.kind()), Some(Kind::Invalid));
+                continue;
+            }
+            let mut range = range.unwrap();
+            let is_front = *random.choose(&[Some(true), Some(false), None]);
+            loop {
+                let (found, expected) = if is_front.unwrap_or_else(|| random.one_in(2)) {
+                    (range.next(), left.pop_front())
+                } else {
+                    (range.next_back(), left.pop_back())
+                };
+                let found = found.map(Result::unwrap);
+                assert!(
+                    found == expected,
+                    "{order:?} {from:?} {to:?}: {found:?}, {expected:?}"
+                );
+                if found.is_none() {
+                    break;
+                }
+                tried += 1;
+            }
+            assert!(range.next().is_none() && range.next_back().is_none());
+        }
+    }
+    assert!(tried > 10_000, "{tried} records of ranges");
+}
+
+#[test]
+fn a_cursor_goes_both_ways_and_a_hash_file_has_none() {
+    with_db(|_, db| {
+        db.put_many(&[("a", "1"), ("b", "2"), ("c", "3")]).unwrap();
+        if db.as_hash().is_some() {
+            let kinds = [
+                db.cursor().err().map(|error| error.kind()),
+                db.range("a".."b").err().map(|error| error.kind()),
+                db.first().err().map(|error| error.kind()),
+            ];
+            assert_eq!(kinds, [Some(Kind::Invalid); 3]);
+            return;
+        }
+        let mut cursor = db.cursor().unwrap();
+        assert!(cursor.seek(b"bb").unwrap());
+        assert_eq!(cursor.record(), Some((&b"c"[..], &b"3"[..])));
+        assert!(cursor.previous().unwrap());
+        assert_eq!(cursor.record(), Some((&b"b"[..], &b"2"[..])));
+    });
+}
+
+#[test]
+fn the_engine_is_of_the_name_or_the_parameters_and_the_order_must_be_the_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    for (name, is_tree) in [
+        ("a", false),
+        ("b?engine=tree&order=decimal", true),
+        ("c.azt?engine=hash&compression=lz4", false),
+        ("d.azt?segment_size=128KiB", true),
+    ] {
+        let db = azekura::create(at(name)).expect(name);
+        assert_eq!(db.as_tree().is_some(), is_tree, "{name}");
+        db.close().unwrap();
+    }
+    let kind = |name: &str| azekura::open(at(name)).err().map(|error| error.kind());
+    for (name, expected) in [
+        ("b?order=decimal", None),
+        ("b?order=lexical", Some(Kind::Mismatch)),
+        ("b?space_ratio=2", Some(Kind::Invalid)),
+        ("c.azt?cache=1MiB", Some(Kind::Invalid)),
+        ("c.azt?space_ratio=2&capacity=1GiB", None),
+        ("c.azt?space_ratio=nan", Some(Kind::Invalid)),
+        ("d.azt?cache=1", Some(Kind::Invalid)),
+        ("d.azt?engine=tree", Some(Kind::Invalid)),
+        ("none.azt", Some(Kind::Io)),
+    ] {
+        assert_eq!(kind(name), expected, "{name}");
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<_> = names.map(|of| of.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "b", "c.azt", "d.azt"]);
 }

@@ -6,19 +6,21 @@
 //!   3. give it the name FILE, sync the directory                          old or new, never neither
 //! ```
 //!
-//! No other name is touched. Readers that have the old file open continue to read the old one. The new one has its owner and mode.
+//! The records of a tree come in order, so its leaves are full. No other name is touched. Readers that have the old file open continue
+//! to read the old one. The new one has its owner and mode.
 //! It does not repair: a damaged file is refused with the damage named.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use azekura::engine::Persistent as _;
 use azekura::error::size;
 use azekura::io::file::Files;
 use azekura::io::{Directory as _, Storage};
+use azekura::open::is_tree;
 use azekura::record::hash::{CreateOptions, HashDb, OpenOptions};
-use azekura::{Durability, Error, Kind, Reader as _, Result};
+use azekura::record::tree::{self, TreeDb};
+use azekura::{Db, Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
@@ -39,7 +41,7 @@ pub(crate) struct Rebuild {
 impl Rebuild {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let before = size_of(&self.file);
-        let old = HashDb::open(&self.file, &OpenOptions::default())?;
+        let old = self.open()?;
         let file = fs::canonicalize(&self.file)
             .map_err(|error| Error::io("cannot find the file's place", error).at(&self.file))?;
         let (directory, name) = Files::of(&file);
@@ -62,25 +64,53 @@ impl Rebuild {
         Ok(Outcome::Yes)
     }
 
+    fn open(&self) -> Result<Db> {
+        if is_tree(&self.file)? {
+            let options = tree::OpenOptions::new();
+            return TreeDb::open(&self.file, &options).map(Db::from);
+        }
+        HashDb::open(&self.file, &OpenOptions::default()).map(Db::from)
+    }
+
+    /// A new file of the same engine, with what was asked for in place of what the old one has.
+    fn create_on(&self, old: &Db, storage: &Arc<dyn Storage>) -> Result<Db> {
+        let storage = Arc::clone(storage);
+        let shape = shape_of(old);
+        let Some(order) = old.order() else {
+            let options = CreateOptions::new().opening(self.room.options());
+            let options = self.shape.over(shape.over(options));
+            return HashDb::create_on(storage, &options).map(Db::from);
+        };
+        let segment_size = match self.shape.of_tree()? {
+            0 => shape.of_tree()?,
+            size => size,
+        };
+        let options = tree::CreateOptions::new()
+            .order(order)
+            .segment_size(segment_size)
+            .capacity(self.room.options().capacity);
+        TreeDb::create_on(storage, &options).map(Db::from)
+    }
+
     /// Writes the records of `old`, and its mark, to `storage`, and verifies that.
-    fn build(&self, old: &HashDb, storage: &Arc<dyn Storage>) -> Result<()> {
-        let options = CreateOptions::new().opening(self.room.options());
-        let options = self.shape.over(shape_of(old).over(options));
-        let new = HashDb::create_on(Arc::clone(storage), &options)?;
+    fn build(&self, old: &Db, storage: &Arc<dyn Storage>) -> Result<()> {
+        let new = self.create_on(old, storage)?;
         let progress = Progress::new("rebuilding", old.count());
-        let mut filler = Filler::new(&new, Conflict::default());
-        for_each(old, &mut |key, value| {
+        let mut filler = Filler::new(new.engine(), Conflict::default());
+        for_each(old.engine(), &mut |key, value| {
             progress.set(filler.stored());
             filler.put(key, value)
         })?;
         filler.flush()?;
-        if let Some(mark) = old.mark() {
+        if let (Some(old), Some(new)) = (old.as_hash(), new.as_hash())
+            && let Some(mark) = old.mark()
+        {
             new.set_mark(&mark)?;
         }
         drop(progress);
-        new.sync(Durability::Power)?;
+        new.sync()?;
         let progress = Progress::work("verifying");
-        let report = new.check(&mut progress.report())?;
+        let report = new.check(progress.report())?;
         drop(progress);
         if let Some(damage) = report.damage.first() {
             return Err(Error::new(

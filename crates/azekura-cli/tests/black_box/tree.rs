@@ -83,11 +83,13 @@ fn what_a_tree_does_not_do_is_refused_with_what_does() {
     let place = Place::new();
     place.run(&["create", "t.azt"]).ok();
     place.run(&["set", "t.azt", "a", "b"]).ok();
-    for words in [&["compact", "t.azt"][..], &["rebuild", "t.azt"]] {
-        let ran = place.run(words);
-        assert_eq!(ran.code, 7, "{words:?}");
-        assert!(ran.err.contains("it is a tree file"), "{}", ran.err);
-    }
+    let ran = place.run(&["compact", "t.azt"]);
+    assert_eq!(ran.code, 7);
+    assert!(
+        ran.err.contains("it is a tree file") && ran.err.contains("rebuild"),
+        "{}",
+        ran.err
+    );
     for words in [
         &["create", "n.azt", "--compression", "zstd"][..],
         &["create", "n.azh", "--order", "decimal"],
@@ -102,4 +104,38 @@ fn what_a_tree_does_not_do_is_refused_with_what_does() {
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("case-folded"), "{}", ran.err);
     assert_eq!(place.run(&["get", "t.azt", "a"]).ok(), "b\n");
+}
+
+#[test]
+fn a_rebuilt_tree_is_shorter_and_keeps_its_order_and_records() {
+    let place = Place::new();
+    place.run(&["create", "t.azt", "--order", "decimal"]).ok();
+    let line = |number: u64| format!("{}\t{number:0100}\n", number * 7919 % 20_011);
+    place.write("in", (0..20_000).map(line).collect::<String>());
+    place.run(&["import", "t.azt", "tsv", "in"]).ok();
+    let records = place.run(&["export", "t.azt", "tsv"]).ok();
+    let properties = || {
+        let shown = place.run(&["inspect", "t.azt", "--json"]).ok();
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("one JSON object");
+        let figure = |name: &str| shown[name].as_u64().expect("a number");
+        (figure("used_bytes"), shown["order"].clone())
+    };
+    let (before, _) = properties();
+    place.run(&["rebuild", "t.azt"]).ok();
+    let (after, order) = properties();
+    assert!(
+        after * 4 < before * 3,
+        "{before} bytes before, {after} after"
+    );
+    assert_eq!(order, "decimal");
+    assert!(place.run(&["export", "t.azt", "tsv"]).ok() == records);
+    place.run(&["check", "t.azt"]).ok();
+    place
+        .run(&["rebuild", "t.azt", "--segment-size", "128KiB"])
+        .ok();
+    assert!(place.run(&["export", "t.azt", "tsv"]).ok() == records);
+    let refused = place.run(&["rebuild", "t.azt", "--compression", "lz4"]);
+    assert!(refused.err.contains("does not compress"), "{}", refused.err);
+    assert!(place.run(&["export", "t.azt", "tsv"]).ok() == records);
+    assert_eq!(place.names(), ["in", "t.azt"]);
 }

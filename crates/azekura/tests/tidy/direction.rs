@@ -11,7 +11,7 @@ use super::text::{split, without_tests};
 
 /// Rows from the top; in a row, cells; in a cell, modules.
 const ROWS: &[&[&[&str]]] = &[
-    &[&["lib", "open", "db", "multimap"]],
+    &[&["lib", "open", "db", "parameters", "multimap"]],
     &[&["record"], &["object"], &["block"]],
     &[&["kernel"]],
     &[
@@ -28,7 +28,7 @@ const ROWS: &[&[&[&str]]] = &[
         &["queue"],
         &["order"],
     ],
-    &[&["error", "room", "damage"], &["explore"]],
+    &[&["error", "room", "damage", "size"], &["explore"]],
 ];
 
 const ENGINES: &[&str] = &["hash", "tree", "skip", "memory", "cache", "shared"];

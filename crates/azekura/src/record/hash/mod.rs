@@ -133,6 +133,13 @@ impl Compression {
             Self::Zstd => "zstd",
         }
     }
+
+    /// The one of this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::None, Self::Lz4, Self::Zstd]
+            .into_iter()
+            .find(|of| of.word() == word)
+    }
 }
 
 /// How a hash file is created. The defaults fit a file of any size. Only `opening` can be chosen anew when it is opened again.

@@ -30,7 +30,7 @@ pub(super) fn units_of(segments: u32, geometry: Geometry) -> u64 {
 
 /// A group as a part states it.
 #[derive(Debug)]
-pub(super) struct Stated {
+pub(super) struct GroupBits {
     /// Its first segment.
     pub(super) index: u32,
     /// Its segments.
@@ -39,7 +39,7 @@ pub(super) struct Stated {
     pub(super) used: Vec<u64>,
 }
 
-impl Stated {
+impl GroupBits {
     /// Adds it to a part.
     pub(super) fn encode(&self, part: &mut Give) {
         part.u32(self.index).u32(self.segments);
@@ -80,9 +80,9 @@ impl Stated {
 
 /// How a unit was met in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum Sighting {
     /// In use, and not met before.
-    Once,
+    First,
     /// It was met before.
     Again,
     /// The bitmaps have it free.
@@ -107,28 +107,28 @@ impl Compared {
     }
 
     /// Adds a group.
-    pub(super) fn add(&mut self, stated: Stated) {
+    pub(super) fn add(&mut self, stated: GroupBits) {
         let met = vec![0; stated.used.len()];
         self.groups.insert(stated.index, (stated.used, met));
     }
 
     /// A unit is met in the tree.
-    pub(super) fn meet(&mut self, unit: u64) -> Met {
+    pub(super) fn meet(&mut self, unit: u64) -> Sighting {
         let located = self.geometry.locate(unit * UNIT);
         let group = located.and_then(|(segment, _)| self.groups.range_mut(..=segment).next_back());
         let Some((index, (used, met))) = group else {
-            return Met::Free;
+            return Sighting::Free;
         };
         let at = unit - self.geometry.offset_of(*index) / UNIT;
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         if !bit(used, at) {
-            return Met::Free;
+            return Sighting::Free;
         }
         if bit(met, at) {
-            return Met::Again;
+            return Sighting::Again;
         }
         set(met, at, true);
-        Met::Once
+        Sighting::First
     }
 
     /// The units in use that were not met: how many, and the offset of the first.
@@ -158,7 +158,7 @@ mod tests {
         let geometry = Geometry { shift: 16, salt: 1 };
         let mut part = Give::default();
         for (index, used) in [(2, vec![0b1011]), (5, vec![1 << 15])] {
-            let stated = Stated {
+            let stated = GroupBits {
                 index,
                 segments: 1,
                 used,
@@ -167,19 +167,22 @@ mod tests {
         }
         assert_eq!(units_of(1, geometry), 16);
         let mut compared = Compared::new(geometry);
-        for stated in Stated::decode_all(&part.0, geometry) {
+        for stated in GroupBits::decode_all(&part.0, geometry) {
             compared.add(stated.expect("a group"));
         }
         let first = geometry.offset_of(2) / UNIT;
-        assert_eq!(compared.meet(first), Met::Once);
-        assert_eq!(compared.meet(first), Met::Again);
-        assert_eq!(compared.meet(first + 2), Met::Free);
-        assert_eq!(compared.meet(0), Met::Free);
-        assert_eq!(compared.meet(first + 16), Met::Free, "after the group");
-        assert_eq!(compared.meet(geometry.offset_of(5) / UNIT + 15), Met::Once);
+        assert_eq!(compared.meet(first), Sighting::First);
+        assert_eq!(compared.meet(first), Sighting::Again);
+        assert_eq!(compared.meet(first + 2), Sighting::Free);
+        assert_eq!(compared.meet(0), Sighting::Free);
+        assert_eq!(compared.meet(first + 16), Sighting::Free, "after the group");
+        assert_eq!(
+            compared.meet(geometry.offset_of(5) / UNIT + 15),
+            Sighting::First
+        );
         assert_eq!(compared.unmet(), Some((2, geometry.offset_of(2) + UNIT)));
         let cut = &part.0[..part.0.len() - 1];
-        let last = Stated::decode_all(cut, geometry).last();
+        let last = GroupBits::decode_all(cut, geometry).last();
         assert!(last.expect("an answer").is_none(), "it is cut off");
     }
 }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
-use super::bitmap::{self, Compared, Met};
+use super::bitmap::{Compared, GroupBits, Sighting};
 use super::cache::costs;
 use super::layout::{
     CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
@@ -127,7 +127,7 @@ impl Check<'_> {
             match read_extent(log.storage().as_ref(), *part, seed, what) {
                 Ok(bytes) => {
                     self.report.bytes += part.len;
-                    for stated in bitmap::Stated::decode_all(&bytes, geometry).flatten() {
+                    for stated in GroupBits::decode_all(&bytes, geometry).flatten() {
                         self.units.add(stated);
                     }
                 }
@@ -142,14 +142,14 @@ impl Check<'_> {
     /// Whether units are used by nothing else; that one of them is free by the bitmaps is noted.
     fn meet(&mut self, units: Range<u64>, what: &dyn Fn() -> String) -> bool {
         let offset = units.start * UNIT;
-        let met: Vec<Met> = units.map(|unit| self.units.meet(unit)).collect();
-        if met.contains(&Met::Free) && self.has_bitmaps {
+        let met: Vec<Sighting> = units.map(|unit| self.units.meet(unit)).collect();
+        if met.contains(&Sighting::Free) && self.has_bitmaps {
             self.report.note(format!(
                 "{} stands at offset {offset}, which counts as free: it may be written over",
                 what()
             ));
         }
-        !met.contains(&Met::Again)
+        !met.contains(&Sighting::Again)
     }
 
     fn page(&mut self, page: u32, stated: &Stated<'_>) {

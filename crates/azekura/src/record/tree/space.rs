@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::bitmap::{Stated, bit, set, units_of};
+use super::bitmap::{GroupBits, bit, set, units_of};
 use super::layout::{CHUNK, Place, UNIT};
 use crate::epoch::Batch;
 use crate::error::{Error, Kind, Result};
@@ -641,12 +641,12 @@ impl SpaceGuard<'_> {
         }
         // One of which nothing is named is not, so that its segments are the log's when nothing else is in it.
         bits.retain(|_, bits| bits.iter().any(|word| *word != 0));
-        let groups = bits.into_iter().map(|(index, used)| Stated {
+        let groups = bits.into_iter().map(|(index, used)| GroupBits {
             index,
             segments: self.state.groups.get(&index).map_or(0, |of| of.segments),
             used,
         });
-        let groups: Vec<Stated> = groups.collect();
+        let groups: Vec<GroupBits> = groups.collect();
         let parts = groups.chunks(PART);
         parts
             .map(|groups| {
@@ -684,8 +684,8 @@ impl SpaceGuard<'_> {
             )
             .at(self.log.storage().path())
         };
-        for stated in Stated::decode_all(part, self.geometry()) {
-            let Stated {
+        for stated in GroupBits::decode_all(part, self.geometry()) {
+            let GroupBits {
                 index,
                 segments,
                 used,

@@ -1,0 +1,347 @@
+//! Options in the path of a store of records, as `users.azt?cache=1GiB&order=decimal`: what [`create`](crate::create) and
+//! [`open`](fn@crate::open) take.
+//!
+//! After the first `?` in the last part of a path come names and values, separated by `&`. A program that has options of its own
+//! uses them, and a path as it is, with [`Db::create`](crate::Db::create), or with an engine itself.
+//!
+//! | name | value | of |
+//! |---|---|---|
+//! | `engine` | `hash`, `tree`; else by the name: a tree if that ends with `.azt` | creating |
+//! | `segment_size` | a size, as `64KiB` | creating |
+//! | `compression` | `none`, `lz4`, `zstd` | creating a hash file |
+//! | `order` | the name of an [`Order`] | creating a tree file; when it is opened it must be that |
+//! | `cache` | a size | a tree file |
+//! | `space_ratio` | a number, as `1.5` | a hash file |
+//! | `durability` | `process`, `power` | both |
+//! | `sync_interval` | milliseconds or seconds, as `100ms` or `5s` | both |
+//! | `capacity` | a size | both |
+//!
+//! What each means is stated at the options of the engines. It does not know what a store does.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::engine::Durability;
+use crate::error::{Error, Kind, Result};
+use crate::order::Order;
+use crate::record::{hash, tree};
+use crate::size::parse_size;
+
+/// All names, with the engine that they are of and when they are given.
+const NAMES: [(&str, Option<Engine>, When); 9] = [
+    ("engine", None, When::Creating),
+    ("segment_size", None, When::Creating),
+    ("compression", Some(Engine::Hash), When::Creating),
+    ("order", Some(Engine::Tree), When::Always),
+    ("cache", Some(Engine::Tree), When::Always),
+    ("space_ratio", Some(Engine::Hash), When::Always),
+    ("durability", None, When::Always),
+    ("sync_interval", None, When::Always),
+    ("capacity", None, When::Always),
+];
+
+/// The extension of a tree file.
+const TREE_EXTENSION: &str = "azt";
+
+/// The engine of a file of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// A hash file.
+    Hash,
+    /// A tree file.
+    Tree,
+}
+
+impl Engine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Tree => "tree",
+        }
+    }
+
+    /// The engine of a new file, by its name.
+    pub(crate) fn of_name(path: &Path) -> Self {
+        if path.extension().is_some_and(|of| of == TREE_EXTENSION) {
+            Self::Tree
+        } else {
+            Self::Hash
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Creating,
+    Always,
+}
+
+/// A path and its parameters.
+#[derive(Debug)]
+pub(crate) struct PathParameters<'p> {
+    /// The path without them.
+    pub(crate) path: &'p Path,
+    /// Names and values, as they are given.
+    given: Vec<(&'p str, &'p str)>,
+}
+
+impl<'p> PathParameters<'p> {
+    /// Splits a path. `Invalid` for what is no name and value, and for a name twice.
+    pub(crate) fn of(whole: &'p Path) -> Result<Self> {
+        let bytes = whole.as_os_str().as_bytes();
+        let name_at = bytes
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(0, |at| at + 1);
+        let found = bytes[name_at..].iter().position(|byte| *byte == b'?');
+        let Some(at) = found.map(|at| name_at + at) else {
+            return Ok(Self {
+                path: whole,
+                given: Vec::new(),
+            });
+        };
+        let path = Path::new(OsStr::from_bytes(&bytes[..at]));
+        let wrong = |what: Cow<'static, str>| Err(invalid(path, what));
+        let Ok(text) = std::str::from_utf8(&bytes[at + 1..]) else {
+            return wrong("the parameters after a path are not UTF-8".into());
+        };
+        let mut given: Vec<(&str, &str)> = Vec::new();
+        for part in text.split('&').filter(|part| !part.is_empty()) {
+            let Some((name, value)) = part.split_once('=') else {
+                return wrong(format!("the parameter `{part}` has no value").into());
+            };
+            if given.iter().any(|(before, _)| *before == name) {
+                return wrong(format!("the parameter `{name}` is given twice").into());
+            }
+            given.push((name, value));
+        }
+        Ok(Self { path, given })
+    }
+
+    /// The engine that is stated.
+    pub(crate) fn engine(&self) -> Result<Option<Engine>> {
+        self.value("engine", "hash or tree", |value| match value {
+            "hash" => Some(Engine::Hash),
+            "tree" => Some(Engine::Tree),
+            _ => None,
+        })
+    }
+
+    /// `Invalid` for a name that there is not, or not for this engine, or not when a file is opened.
+    pub(crate) fn check(&self, engine: Engine, is_creating: bool) -> Result<()> {
+        let is_of = |of: &(&str, Option<Engine>, When)| {
+            of.1.is_none_or(|of| of == engine) && (is_creating || of.2 == When::Always)
+        };
+        for (name, _) in &self.given {
+            let known = NAMES.iter().find(|of| of.0 == *name);
+            if known.is_some_and(is_of) {
+                continue;
+            }
+            let names: Vec<&str> = NAMES.iter().filter(|of| is_of(of)).map(|of| of.0).collect();
+            let what = match known {
+                None => format!("there is no parameter `{name}`"),
+                Some((_, Some(of), _)) if *of != engine => {
+                    format!("the parameter `{name}` is of a {} file", of.name())
+                }
+                Some(_) => format!("the parameter `{name}` is given when a file is created"),
+            };
+            return Err(invalid(self.path, what.into()).remedy(format!(
+                "those of a {} file are: {}",
+                engine.name(),
+                names.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    fn value<T>(
+        &self,
+        name: &str,
+        expected: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let given = self.given.iter().find(|(of, _)| *of == name);
+        let Some((_, value)) = given else {
+            return Ok(None);
+        };
+        read(value).map(Some).ok_or_else(|| {
+            invalid(
+                self.path,
+                format!("the parameter `{name}` has no such value").into(),
+            )
+            .found(format!("`{value}`"), expected)
+        })
+    }
+
+    fn size(&self, name: &str) -> Result<Option<u64>> {
+        let expected = "a number of bytes, or one with KiB, MiB, GiB or TiB";
+        self.value(name, expected, |value| parse_size(value).ok())
+    }
+
+    fn durability(&self) -> Result<Option<Durability>> {
+        self.value("durability", "process or power", Durability::from_word)
+    }
+
+    fn sync_interval(&self) -> Result<Option<Duration>> {
+        let expected = "milliseconds or seconds, as 100ms or 5s";
+        self.value("sync_interval", expected, |value| {
+            if let Some(number) = value.strip_suffix("ms") {
+                return number.parse().ok().map(Duration::from_millis);
+            }
+            let number = value.strip_suffix('s')?;
+            number.parse().ok().map(Duration::from_secs)
+        })
+    }
+
+    /// The order of keys that is stated.
+    pub(crate) fn order(&self) -> Result<Option<Order>> {
+        self.value(
+            "order",
+            "the name of an order, as lexical or decimal",
+            Order::from_name,
+        )
+    }
+
+    /// How a hash file is created, or opened.
+    pub(crate) fn of_hash(&self, is_creating: bool) -> Result<hash::CreateOptions> {
+        self.check(Engine::Hash, is_creating)?;
+        let mut options = hash::CreateOptions::new();
+        let opening = &mut options.opening;
+        let ratio = self.value("space_ratio", "a number, as 1.5", |value| {
+            value.parse().ok()
+        })?;
+        opening.space_ratio = ratio.unwrap_or(opening.space_ratio);
+        opening.durability = self.durability()?.unwrap_or(opening.durability);
+        opening.sync_interval = self.sync_interval()?.or(opening.sync_interval);
+        opening.capacity = self.size("capacity")?.unwrap_or(opening.capacity);
+        let segment_size = self.size("segment_size")?;
+        options.segment_size = segment_size.unwrap_or(options.segment_size);
+        let from_word = hash::Compression::from_word;
+        let compression = self.value("compression", "none, lz4 or zstd", from_word)?;
+        options.compression = compression.unwrap_or(options.compression);
+        Ok(options)
+    }
+
+    /// How a tree file is created, or opened.
+    pub(crate) fn of_tree(&self, is_creating: bool) -> Result<tree::CreateOptions> {
+        self.check(Engine::Tree, is_creating)?;
+        let mut options = tree::CreateOptions::new();
+        let opening = &mut options.opening;
+        opening.cache = self.size("cache")?.unwrap_or(opening.cache);
+        opening.durability = self.durability()?.unwrap_or(opening.durability);
+        opening.sync_interval = self.sync_interval()?.or(opening.sync_interval);
+        opening.capacity = self.size("capacity")?.unwrap_or(opening.capacity);
+        let segment_size = self.size("segment_size")?;
+        options.segment_size = segment_size.unwrap_or(options.segment_size);
+        options.order = self.order()?.unwrap_or(options.order);
+        Ok(options)
+    }
+}
+
+fn invalid(path: &Path, what: Cow<'static, str>) -> Error {
+    Error::new(Kind::Invalid, what).at(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> Result<PathParameters<'_>> {
+        PathParameters::of(Path::new(path))
+    }
+
+    #[test]
+    fn a_path_ends_where_its_parameters_begin() {
+        for (whole, path, count) in [
+            ("a.azh", "a.azh", 0),
+            ("a.azt?", "a.azt", 0),
+            ("what?/a.azt", "what?/a.azt", 0),
+            ("what?/a.azt?cache=1MiB", "what?/a.azt", 1),
+            ("a.azt?cache=1MiB&&order=decimal&", "a.azt", 2),
+        ] {
+            let found = of(whole).expect(whole);
+            assert_eq!(
+                (found.path, found.given.len()),
+                (Path::new(path), count),
+                "{whole}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_are_what_is_stated_and_else_the_defaults() {
+        let given = of(
+            "a.azt?cache=2MiB&order=decimal&sync_interval=250ms&durability=power&capacity=1GiB&segment_size=64KiB",
+        );
+        let tree = given.unwrap().of_tree(true).unwrap();
+        assert_eq!(
+            (tree.opening.cache, tree.order),
+            (2 << 20, Order::from_name("decimal").unwrap())
+        );
+        assert_eq!(tree.opening.sync_interval, Some(Duration::from_millis(250)));
+        assert_eq!(
+            (tree.opening.durability, tree.opening.capacity),
+            (Durability::Power, 1 << 30)
+        );
+        assert_eq!(tree.segment_size, 64 << 10);
+        let given = of("a.azh?compression=lz4&space_ratio=2&sync_interval=3s").unwrap();
+        let hash = given.of_hash(true).unwrap();
+        assert_eq!(
+            (hash.compression, hash.opening.space_ratio),
+            (hash::Compression::Lz4, 2.0)
+        );
+        assert_eq!(hash.opening.sync_interval, Some(Duration::from_secs(3)));
+        let usual = tree::CreateOptions::new();
+        let plain = of("a.azt").unwrap().of_tree(true).unwrap();
+        assert_eq!(format!("{plain:?}"), format!("{usual:?}"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_what_there_is_is_listed() {
+        for (path, is_creating, shown) in [
+            ("a.azt?cach=1MiB", true, "there is no parameter `cach`"),
+            (
+                "a.azt?cach=1MiB",
+                true,
+                "engine, segment_size, order, cache, durability, sync_interval, capacity",
+            ),
+            ("a.azt?cache", true, "`cache` has no value"),
+            (
+                "a.azt?cache=1MiB&cache=2MiB",
+                true,
+                "`cache` is given twice",
+            ),
+            ("a.azt?cache=1MB", true, "found `1MB`"),
+            ("a.azt?order=upward", true, "found `upward`"),
+            (
+                "a.azt?space_ratio=2",
+                true,
+                "`space_ratio` is of a hash file",
+            ),
+            (
+                "a.azt?segment_size=64KiB",
+                false,
+                "`segment_size` is given when a file is created",
+            ),
+            ("a.azt?durability=none", true, "expected process or power"),
+            ("a.azt?sync_interval=5", true, "as 100ms or 5s"),
+            ("a.azt?engine=btree", true, "expected hash or tree"),
+        ] {
+            let error = of(path).and_then(|given| {
+                given.engine()?;
+                given.of_tree(is_creating).map(|_| ())
+            });
+            let error = error.expect_err(path);
+            assert_eq!(error.kind(), Kind::Invalid, "{path}");
+            assert!(error.to_string().contains(shown), "{path}: {error}");
+        }
+        let path = Path::new(OsStr::from_bytes(b"a.azt?\xff=1"));
+        assert_eq!(
+            PathParameters::of(path).expect_err("no text").kind(),
+            Kind::Invalid
+        );
+    }
+}
