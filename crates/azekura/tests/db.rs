@@ -14,11 +14,11 @@ use azekura::{CreateOptions, Db, Durability, Edit, Kind, OpenOptions};
 
 /// With a hash file, and with a tree file.
 fn with_db(test: impl Fn(&std::path::Path, Db)) {
-    for name in ["records.azh", "records.azt"] {
+    for (name, is_tree) in [("records.azh", false), ("records.azt", true)] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(name);
         let db = azekura::create(&path).expect("a new store");
-        assert_eq!(db.order().is_some(), name.ends_with(".azt"));
+        assert_eq!(db.order().is_some(), is_tree);
         test(&path, db);
     }
 }

@@ -4,9 +4,10 @@
 //! change of the one without the other fails.
 
 const README: &str = include_str!("../../../README.md");
-const PROGRAMS: [&str; 2] = [
+const PROGRAMS: [&str; 3] = [
     include_str!("readme/first_steps.txt"),
     include_str!("readme/changes.txt"),
+    include_str!("readme/in_order.txt"),
 ];
 
 mod first_steps {
@@ -25,6 +26,14 @@ mod changes {
     }
 }
 
+mod in_order {
+    include!("readme/in_order.txt");
+
+    pub(super) fn run() -> azekura::Result<()> {
+        main()
+    }
+}
+
 #[test]
 fn the_programs_in_the_readme_pass() {
     let fenced = README.split("```rust\n").skip(1);
@@ -35,5 +44,7 @@ fn the_programs_in_the_readme_pass() {
     std::env::set_current_dir(folder.path()).expect("a folder to go to");
     first_steps::run().expect("the first passes");
     changes::run().expect("the second passes");
+    in_order::run().expect("the third passes");
     assert!(folder.path().join("fruit.azh").exists());
+    assert!(folder.path().join("years.azt").exists());
 }

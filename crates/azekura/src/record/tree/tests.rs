@@ -160,7 +160,7 @@ fn a_check_names_what_the_bitmaps_have_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let db = TreeDb::create(folder.path().join("a.azt"), &small()).unwrap();
     for number in 0..300_u32 {
-        db.put(&number.to_be_bytes(), &[7; 100]).unwrap();
+        db.put(&number.to_le_bytes(), &[7; 100]).unwrap();
     }
     let check = || db.check(&mut |_, _| {}).unwrap().damage;
     assert_eq!(check(), Vec::<String>::new());
