@@ -173,11 +173,13 @@ fn a_check_names_what_the_bitmaps_have_wrong() {
         "3 units of 4096 bytes are in use and hold nothing, the first of them at offset {first}"
     );
     assert_eq!(check(), [lost]);
+    // No page is to be written after this, which could take the unit.
+    db.put(b"one", b"other").unwrap();
+    db.core.tree.nodes.write_back_some(true).unwrap();
     let of_leaf = Place(db.core.tree.nodes.about(1).place.load(Ordering::Relaxed)).unit();
     for unit in units.into_iter().chain([of_leaf]) {
         room().give_units(unit, 1);
     }
-    db.put(b"one", b"other").unwrap();
     let damage = check();
     let what = format!(
         "stands at offset {}, which counts as free",
