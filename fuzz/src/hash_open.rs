@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use azekura::engine::{Edit, Persistent, Reader};
+use azekura::engine::{Edit, Persistent};
 use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
 use azekura::io::Storage;
@@ -19,8 +19,10 @@ use azekura::record::hash::{
     Compression, CreateOptions, HashDb, HashReader, RepairReport, repair_storage,
 };
 use azekura::testkit::Random;
-use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
+use azekura::testkit::damage::{Image, Mutation};
 use azekura::{Engine, Kind};
+
+use super::{judge, number};
 
 const LIMIT: u64 = 1 << 22;
 const KEYS: u32 = 40;
@@ -41,6 +43,10 @@ fn value(number: u32, turn: u32) -> Vec<u8> {
     let mut value = key(number);
     value.resize(8 + (number * 37 % 300) as usize, turn as u8);
     value
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    (0..KEYS + 3).map(key).collect()
 }
 
 /// Files as a writer leaves them: one kept open, with a checkpoint, batches, removals and what came after.
@@ -154,30 +160,6 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
     Some(())
 }
 
-/// Small ones, those near a power of two, and any.
-fn number(random: &mut Random) -> u64 {
-    match random.below(3) {
-        0 => random.below(256),
-        1 => (1u64 << random.below(64)).wrapping_sub(random.below(3)),
-        _ => random.u64(),
-    }
-}
-
-fn judge<R: Reader + ?Sized>(reader: &R) {
-    let keys: Vec<Vec<u8>> = (0..KEYS + 3).map(key).collect();
-    let Verdict::Read { answers, scan } = read_all(reader, &keys) else {
-        return;
-    };
-    for (key, answer) in answers {
-        if let Ok(Some(value)) = answer {
-            assert!(value.starts_with(&key), "a value that was never put");
-        }
-    }
-    for (key, value) in scan.0 {
-        assert!(value.starts_with(&key), "a record that was never put");
-    }
-}
-
 fn repair(storage: &Arc<dyn Storage>, bytes: &[u8]) {
     let Some(own) = Superblock::current(bytes, &ENGINE)
         .ok()
@@ -190,7 +172,7 @@ fn repair(storage: &Arc<dyn Storage>, bytes: &[u8]) {
     let mut report = RepairReport::default();
     let done = repair_storage(storage, &own, &target, &mut report, &mut |_, _| ());
     if done.is_ok() {
-        judge(&target);
+        judge(&target, &keys());
     }
 }
 
@@ -220,13 +202,13 @@ pub fn check(bytes: &[u8]) {
 
     let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, LIMIT).expect("memory");
     if let Ok(reader) = HashReader::open_on(Arc::clone(&storage)) {
-        judge(&reader);
+        judge(&reader, &keys());
     }
     repair(&storage, &damaged);
     let Ok(db) = HashDb::open_on(storage, &options(Compression::None).opening) else {
         return;
     };
-    judge(&db);
+    judge(&db, &keys());
     let _ = db.check(&mut |_, _| ());
     let written = value(1, 7);
     match db.put(&key(1), &written) {

@@ -21,8 +21,11 @@ pub mod object_open;
 pub mod server_config;
 pub mod snapshot;
 pub mod superblock;
+pub mod tree_open;
 
+use azekura::engine::Reader;
 use azekura::testkit::Random;
+use azekura::testkit::damage::{Verdict, read_all};
 
 /// Inputs of a target for whole files, to begin with: each of `count` sound files as it is, with one mutation of each kind, and with
 /// numbers that are forged. The first byte chooses that it is none of the input's own bytes, the second which, the third how many
@@ -38,4 +41,28 @@ fn seeds_of_files(count: u8) -> Vec<Vec<u8>> {
         [&[1, seed % count, 0, 0], &rest[..]].concat()
     });
     whole.chain(mutated).chain(forged).collect()
+}
+
+/// A number for a forged field: small ones, those near a power of two, and any.
+fn number(random: &mut Random) -> u64 {
+    match random.below(3) {
+        0 => random.below(256),
+        1 => (1u64 << random.below(64)).wrapping_sub(random.below(3)),
+        _ => random.u64(),
+    }
+}
+
+/// Reads these keys and everything: each value that there is begins with its key.
+fn judge<R: Reader + ?Sized>(reader: &R, keys: &[Vec<u8>]) {
+    let Verdict::Read { answers, scan } = read_all(reader, keys) else {
+        return;
+    };
+    for (key, answer) in answers {
+        if let Ok(Some(value)) = answer {
+            assert!(value.starts_with(&key), "a value that was never put");
+        }
+    }
+    for (key, value) in scan.0 {
+        assert!(value.starts_with(&key), "a record that was never put");
+    }
 }

@@ -19,6 +19,8 @@ use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation};
 use azekura::{Kind, Result};
 
+use super::number;
+
 const LIMIT: u64 = 1 << 20;
 const IDS: u128 = 12;
 
@@ -79,15 +81,6 @@ fn images() -> Vec<Image> {
         ..Image::default()
     });
     images
-}
-
-/// Small ones, those near a power of two, and any.
-fn number(random: &mut Random) -> u64 {
-    match random.below(3) {
-        0 => random.below(256),
-        1 => (1u64 << random.below(64)).wrapping_sub(random.below(3)),
-        _ => random.u64(),
-    }
 }
 
 /// Replaces some numbers of the superblock, of the root it points to, and of a leaf; their checksums are right.

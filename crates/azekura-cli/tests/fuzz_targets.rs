@@ -177,6 +177,7 @@ targets! {
     server_config: 5_000, &[b"listen = \"127.0.0.1:0\"\nthreads = 2\n[store]\nengine = \"hash\"\npath = \"a\"\n"];
     snapshot: 2_000, &[];
     superblock: 20_000, &[];
+    tree_open: 1_500, &[];
 }
 
 #[test]

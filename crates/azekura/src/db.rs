@@ -23,7 +23,7 @@ use crate::open::is_tree;
 use crate::order::Order;
 use crate::parameters::{self, PathParameters};
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
-use crate::record::tree::TreeDb;
+use crate::record::tree::{self, TreeDb};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -51,20 +51,19 @@ pub fn create(path: impl AsRef<Path>) -> Result<Db> {
 /// writing; `Invalid` for parameters that there are not; `Io`.
 pub fn open(path: impl AsRef<Path>) -> Result<Db> {
     let given = PathParameters::of(path.as_ref())?;
-    // What cannot be read is the hash engine's to refuse.
-    if !is_tree(given.path).is_ok_and(|is_tree| is_tree) {
+    if !is_tree(given.path)? {
         return Db::open(given.path, &given.of_hash(false)?.opening);
     }
     let options = given.of_tree(false)?;
-    let db = TreeDb::open(given.path, &options.opening)?;
-    match given.order()? {
-        Some(order) if order != db.order() => {
-            Err(Error::new(Kind::Mismatch, "the file is in another order")
-                .at(given.path)
-                .found(db.order().name(), order.name()))
+    if let Some(order) = given.order()? {
+        // Before anything is recovered.
+        let found = tree::order_of(given.path)?;
+        if found != order {
+            let error = Error::new(Kind::Mismatch, "the file is in another order");
+            return Err(error.at(given.path).found(found.name(), order.name()));
         }
-        _ => Ok(Db::from(db)),
     }
+    TreeDb::open(given.path, &options.opening).map(Db::from)
 }
 
 /// An open store of records. See the module's text; what it promises is stated at [`HashDb`] and [`TreeDb`].
@@ -622,18 +621,17 @@ impl Range<'_> {
         let Some(to) = key_of(&self.to) else {
             return cursor.last();
         };
-        if !cursor.seek(to)? {
-            return cursor.last();
+        let is_excluded = matches!(self.to, Bound::Excluded(_));
+        let is_beyond = |key: &[u8]| {
+            let compared = self.order.compare(key, to);
+            compared.is_gt() || is_excluded && compared.is_eq()
+        };
+        // Others may put records beyond the end in between: it goes back until it is before all of them.
+        let mut is_found = cursor.seek(to)? || cursor.last()?;
+        while is_found && cursor.record().is_some_and(|(key, _)| is_beyond(key)) {
+            is_found = cursor.previous()?;
         }
-        let is_taken = matches!(self.to, Bound::Included(_))
-            && cursor
-                .record()
-                .is_some_and(|(key, _)| self.order.compare(key, to).is_eq());
-        if is_taken {
-            Ok(true)
-        } else {
-            cursor.previous()
-        }
+        Ok(is_found)
     }
 
     fn step(&mut self, is_front: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {

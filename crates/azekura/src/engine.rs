@@ -276,7 +276,7 @@ pub trait Ordered: Reader {
 
 /// A place among ordered records. It remembers its key, and survives changes by others.
 ///
-/// A call that finds no record leaves it on none, as it was made: from there `next` goes to the first, `previous` to
+/// A call that finds no record, or fails, leaves it on none, as it was made: from there `next` goes to the first, `previous` to
 /// the last.
 pub trait Cursor {
     /// Moves to the first record; `false`: there is none.

@@ -92,7 +92,12 @@ impl<'p> PathParameters<'p> {
     /// Splits a path. `Invalid` for what is no name and value, and for a name twice.
     pub(crate) fn of(whole: &'p Path) -> Result<Self> {
         let bytes = whole.as_os_str().as_bytes();
-        let name_at = bytes
+        // Slashes at the end are none of the name's: they would be dropped from a file's.
+        let len = bytes
+            .iter()
+            .rposition(|byte| *byte != b'/')
+            .map_or(0, |at| at + 1);
+        let name_at = bytes[..len]
             .iter()
             .rposition(|byte| *byte == b'/')
             .map_or(0, |at| at + 1);
@@ -186,13 +191,13 @@ impl<'p> PathParameters<'p> {
     }
 
     fn sync_interval(&self) -> Result<Option<Duration>> {
-        let expected = "milliseconds or seconds, as 100ms or 5s";
+        let expected = "milliseconds or seconds, more than none, as 100ms or 5s";
         self.value("sync_interval", expected, |value| {
-            if let Some(number) = value.strip_suffix("ms") {
-                return number.parse().ok().map(Duration::from_millis);
-            }
-            let number = value.strip_suffix('s')?;
-            number.parse().ok().map(Duration::from_secs)
+            let interval = match value.strip_suffix("ms") {
+                Some(number) => Duration::from_millis(number.parse().ok()?),
+                None => Duration::from_secs(value.strip_suffix('s')?.parse().ok()?),
+            };
+            (!interval.is_zero()).then_some(interval)
         })
     }
 
@@ -328,6 +333,8 @@ mod tests {
             ),
             ("a.azt?durability=none", true, "expected process or power"),
             ("a.azt?sync_interval=5", true, "as 100ms or 5s"),
+            ("a.azt?sync_interval=0ms", true, "more than none"),
+            ("a.azt?cache=1MiB/", true, "found `1MiB/`"),
             ("a.azt?engine=btree", true, "expected hash or tree"),
         ] {
             let error = of(path).and_then(|given| {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use azekura::order::Order;
 use azekura::record::hash::Compression;
@@ -286,6 +287,32 @@ fn a_range_is_what_a_sorted_map_has_from_either_end() {
     assert!(tried > 10_000, "{tried} records of ranges");
 }
 
+/// What others put right after the end of a range is not taken for its last record.
+#[test]
+fn the_last_of_a_range_is_found_while_others_change_what_is_beyond_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = azekura::create(folder.path().join("a.azt")).unwrap();
+    db.put("a", "1").unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                db.put("c", "x").unwrap();
+                db.remove("c").unwrap();
+            }
+        });
+        for round in 0..100_000 {
+            let last = db.range("a"..="b").unwrap().next_back();
+            let last = last.map(|record| record.unwrap().0);
+            if last.as_deref() != Some(b"a") {
+                is_done.store(true, Ordering::Relaxed);
+                panic!("{last:?} in round {round}");
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_cursor_goes_both_ways_and_a_hash_file_has_none() {
     with_db(|_, db| {
@@ -321,7 +348,15 @@ fn the_engine_is_of_the_name_or_the_parameters_and_the_order_must_be_the_files()
         assert_eq!(db.as_tree().is_some(), is_tree, "{name}");
         db.close().unwrap();
     }
+    let created = azekura::create(at("e.azt?cache=1MiB/")).map_err(|error| error.kind());
+    assert_eq!(created.err(), Some(Kind::Invalid));
+    let made = std::fs::read(at("b")).unwrap();
     let kind = |name: &str| azekura::open(at(name)).err().map(|error| error.kind());
+    assert_eq!(kind("b?order=pair-lexical"), Some(Kind::Mismatch));
+    assert!(
+        std::fs::read(at("b")).unwrap() == made,
+        "what is refused is not changed"
+    );
     for (name, expected) in [
         ("b?order=decimal", None),
         ("b?order=lexical", Some(Kind::Mismatch)),
@@ -330,6 +365,10 @@ fn the_engine_is_of_the_name_or_the_parameters_and_the_order_must_be_the_files()
         ("c.azt?space_ratio=2&capacity=1GiB", None),
         ("c.azt?space_ratio=nan", Some(Kind::Invalid)),
         ("d.azt?cache=1", Some(Kind::Invalid)),
+        ("d.azt?capacity=18446744073709551615", Some(Kind::Invalid)),
+        ("d.azt?capacity=8388607TiB", Some(Kind::Invalid)),
+        ("d.azt?sync_interval=0s", Some(Kind::Invalid)),
+        ("none.azt?cache=1MiB", Some(Kind::Io)),
         ("d.azt?engine=tree", Some(Kind::Invalid)),
         ("none.azt", Some(Kind::Io)),
     ] {

@@ -53,6 +53,7 @@ use std::time::Duration;
 
 use cache::PageCache;
 
+pub use open::order_of;
 pub use repair::{TreeRepairReport, repair};
 
 use crate::counter::Counter;

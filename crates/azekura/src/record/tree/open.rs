@@ -24,6 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::format::frame::FrameKind;
 use crate::io::file::{File, Files};
+use crate::io::mmap::check_capacity;
 use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::checkpoint::read_root;
 use crate::kernel::superblock::damaged_slots;
@@ -32,6 +33,7 @@ use crate::log::layout::FIRST_FRAME;
 use crate::log::manifest::{check_last_is_whole, read_extent, segments_of};
 use crate::log::{End, Geometry, Log, Use};
 use crate::node::tree::{NodeStore, ROOT, Tree};
+use crate::order::Order;
 use crate::record::gate::Gate;
 
 /// Sizes of segments to choose from.
@@ -442,5 +444,14 @@ fn check_opening(options: &OpenOptions) -> Result<()> {
             format!("at least {CACHE_MIN} bytes"),
         ));
     }
-    Ok(())
+    // Of any number of bytes: only what is mapped has whole pages.
+    check_capacity((options.capacity & !4095).max(4096))
+}
+
+/// The order of a tree file's keys. Nothing is recovered, and a file that is open may be looked at. Errors: `Mismatch`, `Corrupted`,
+/// `Io`.
+pub fn order_of(path: &Path) -> Result<Order> {
+    let storage = File::open(path, Access::Read)?;
+    let found = SuperblockPair::<Super>::read(&storage)?;
+    Ok(found.payload.order)
 }

@@ -162,16 +162,21 @@ impl PageTable {
         }
         let seed = chunk_seed(salt, number);
         let bytes = read_extent(storage, chunk.extent, seed, "a chunk of the page table")?;
-        for (at, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
-            let place = Place::decode(u64::from_le_bytes(*bytes)).ok_or_else(|| {
-                Error::new(
-                    Kind::Corrupted,
-                    "a chunk of the page table holds impossible places",
-                )
-                .at(storage.path())
-                .offset(chunk.extent.offset)
-                .remedy(remedy(storage))
-            })?;
+        let words = bytes.as_chunks::<8>().0.iter();
+        let places: Option<Vec<Place>> = words
+            .map(|bytes| Place::decode(u64::from_le_bytes(*bytes)))
+            .collect();
+        // All or none: a page that came into memory must not be set again.
+        let places = places.ok_or_else(|| {
+            Error::new(
+                Kind::Corrupted,
+                "a chunk of the page table holds impossible places",
+            )
+            .at(storage.path())
+            .offset(chunk.extent.offset)
+            .remedy(remedy(storage))
+        })?;
+        for (at, place) in places.into_iter().enumerate() {
             let page = (number * CHUNK + at) as u32;
             if !place.is_none() {
                 self.set(page, Location::Cold(place));
