@@ -67,9 +67,13 @@ impl GroupBits {
 
     fn decode(take: &mut Take<'_>, geometry: Geometry) -> Option<Self> {
         let (index, segments) = take.u32().zip(take.u32())?;
-        let words = units_of(segments, geometry).div_ceil(64);
-        let used: Option<Vec<u64>> = (0..words).map(|_| take.u64()).collect();
+        let units = units_of(segments, geometry);
+        let used: Option<Vec<u64>> = (0..units.div_ceil(64)).map(|_| take.u64()).collect();
         let used = used?;
+        let beyond = units % 64;
+        if beyond > 0 && used.last().is_some_and(|last| last >> beyond != 0) {
+            return None;
+        }
         Some(Self {
             index,
             segments,
@@ -184,5 +188,9 @@ mod tests {
         let cut = &part.0[..part.0.len() - 1];
         let last = GroupBits::decode_all(cut, geometry).last();
         assert!(last.expect("an answer").is_none(), "it is cut off");
+        let last = part.0.len() - 1;
+        part.0[last] = 1;
+        let last = GroupBits::decode_all(&part.0, geometry).last();
+        assert!(last.expect("an answer").is_none(), "a unit after the group");
     }
 }
