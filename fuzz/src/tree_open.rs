@@ -45,7 +45,7 @@ fn key(number: u32) -> Vec<u8> {
 
 fn value(number: u32, turn: u32) -> Vec<u8> {
     let mut value = key(number);
-    let len = if number % 50 == 0 {
+    let len = if number.is_multiple_of(50) {
         9000
     } else {
         8 + number * 37 % 300
