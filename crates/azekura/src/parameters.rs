@@ -18,7 +18,6 @@
 //!
 //! What each means is stated at the options of the engines. It does not know what a store does.
 
-use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -109,17 +108,22 @@ impl<'p> PathParameters<'p> {
             });
         };
         let path = Path::new(OsStr::from_bytes(&bytes[..at]));
-        let wrong = |what: Cow<'static, str>| Err(invalid(path, what));
         let Ok(text) = std::str::from_utf8(&bytes[at + 1..]) else {
-            return wrong("the parameters after a path are not UTF-8".into());
+            return Err(invalid(path, "the parameters after a path are not UTF-8"));
         };
         let mut given: Vec<(&str, &str)> = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             let Some((name, value)) = part.split_once('=') else {
-                return wrong(format!("the parameter `{part}` has no value").into());
+                return Err(invalid(
+                    path,
+                    format!("the parameter `{part}` has no value"),
+                ));
             };
             if given.iter().any(|(before, _)| *before == name) {
-                return wrong(format!("the parameter `{name}` is given twice").into());
+                return Err(invalid(
+                    path,
+                    format!("the parameter `{name}` is given twice"),
+                ));
             }
             given.push((name, value));
         }
@@ -153,7 +157,7 @@ impl<'p> PathParameters<'p> {
                 }
                 Some(_) => format!("the parameter `{name}` is given when a file is created"),
             };
-            return Err(invalid(self.path, what.into()).remedy(format!(
+            return Err(invalid(self.path, what).remedy(format!(
                 "those of a {} file are: {}",
                 engine.name(),
                 names.join(", ")
@@ -175,7 +179,7 @@ impl<'p> PathParameters<'p> {
         read(value).map(Some).ok_or_else(|| {
             invalid(
                 self.path,
-                format!("the parameter `{name}` has no such value").into(),
+                format!("the parameter `{name}` has no such value"),
             )
             .found(format!("`{value}`"), expected)
         })
@@ -246,7 +250,7 @@ impl<'p> PathParameters<'p> {
     }
 }
 
-fn invalid(path: &Path, what: Cow<'static, str>) -> Error {
+fn invalid(path: &Path, what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what).at(path)
 }
 

@@ -10,7 +10,6 @@
 //! Which bytes mean what is described in `format/` and in the layouts.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use azekura::record::memory::snapshot::{Snapshot, save};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::suite::tried_at_least;
-use azekura::testkit::tried;
+use azekura::testkit::{hex, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -162,13 +161,6 @@ fn contents(reader: &dyn Reader) -> Result<State, String> {
     });
     scanned.map_err(|error| error.to_string())?;
     Ok(state)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes it");
-        text
-    })
 }
 
 fn listing(state: &State) -> String {

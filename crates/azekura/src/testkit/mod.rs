@@ -44,3 +44,4 @@ pub use inherent::Inherent;
 pub use model::{Model, ModelDb};
 pub use op::{Generator, Op, Outcome};
 pub use random::{Random, round_seed};
+pub use suite::hex;

@@ -5,7 +5,6 @@
 //! which refuses to replace one. Formats that differ, one way each, prove that it is seen.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use azekura::kernel::Payload;
@@ -16,6 +15,7 @@ use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{AllocationExtent, GroupState, Span};
 use azekura::object::layout::{PackedExtent, PutInProgress, Record, Root, Super};
 use azekura::object::{Change, CreateOptions, ObjectId, Store};
+use azekura::testkit::hex;
 
 use super::{contents, storage_of, store_with};
 
@@ -34,13 +34,6 @@ fn small_store() -> CreateOptions {
         .group_size(32 << 10)
         .small_max(500)
         .background(false)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
 }
 
 fn listing(all: &BTreeMap<ObjectId, Vec<u8>>) -> String {

@@ -6,6 +6,7 @@
 mod contract;
 mod damage;
 mod defects;
+mod formats;
 mod model;
 mod power;
 mod threads;

@@ -1,0 +1,195 @@
+//! Tree files that format version 1 wrote are opened, and hold what they held.
+//!
+//! The fixtures lie in `fixtures/tree/`, each with a listing of its records (key and value in hexadecimal, a line each, in order).
+//! Copies are opened: a fixture is never written again. They are made by `AZEKURA_WRITE_FIXTURES=1 cargo test --test tree formats`, which
+//! refuses to replace one. Formats that differ, one way each, prove that it is seen.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura::engine::{Engine, Persistent, Reader};
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::order::Order;
+use azekura::record::tree::{CACHE_MIN, CreateOptions, TreeDb};
+use azekura::testkit::suite::tried_at_least;
+use azekura::testkit::{hex, tried};
+use azekura::{Edit, Result};
+
+const ROOM: u64 = 4 << 20;
+const SEGMENT: usize = 64 << 10;
+/// Where the first segment begins.
+const SEGMENTS: usize = 16 << 10;
+
+/// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear.
+const NAMES: [&str; 4] = ["empty", "closed", "killed", "cleared"];
+
+fn options() -> CreateOptions {
+    CreateOptions::new()
+        .order(Order::Decimal)
+        .segment_size(SEGMENT as u64)
+        .background(false)
+        .cache(CACHE_MIN)
+        .capacity(ROOM)
+}
+
+fn fixture(name: &str, extension: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let folder = root.unwrap().join("fixtures/tree");
+    folder.join(format!("{name}-1.{extension}"))
+}
+
+fn listing(db: &TreeDb) -> Result<String> {
+    let mut lines = String::new();
+    db.scan(None, &mut |key, value| {
+        lines.extend([hex(key), " ".into(), hex(value), "\n".into()]);
+        ControlFlow::Continue(())
+    })?;
+    Ok(lines)
+}
+
+fn put(db: &TreeDb, numbers: std::ops::Range<u64>, len: usize) {
+    for number in numbers {
+        let value = format!("{number:>len$}");
+        db.put(number.to_string().as_bytes(), value.as_bytes())
+            .unwrap();
+    }
+}
+
+/// A store of this name, and its records: leaves and inner pages, short and empty values, one outside of its leaf, removals, a batch.
+fn make(name: &str) -> (Vec<u8>, String) {
+    let memory = Memory::new(ROOM).unwrap();
+    let db = TreeDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, &options()).unwrap();
+    if name != "empty" {
+        put(&db, 0..300, 20);
+        db.put(b"", b"of the empty key").unwrap();
+        db.put(b"-7", b"").unwrap();
+        db.put(b"no number", &[b'v'; 5000]).unwrap();
+        for number in (0..300_u64).step_by(3) {
+            db.remove(number.to_string().as_bytes()).unwrap();
+        }
+        db.checkpoint().unwrap();
+        if name == "cleared" {
+            db.clear().unwrap();
+        }
+        put(&db, 290..330, 40);
+        let mut edits = |_: &[Option<&[u8]>]| {
+            let long = vec![b'w'; 600];
+            vec![Edit::Remove, Edit::Put(long.into()), Edit::put(b"1")]
+        };
+        db.update_many(&[b"-7", b"5", b"6"], &mut edits).unwrap();
+    }
+    let list = listing(&db).unwrap();
+    let killed = memory.to_vec();
+    db.close().unwrap();
+    let bytes = if matches!(name, "killed" | "cleared") {
+        killed
+    } else {
+        memory.to_vec()
+    };
+    (bytes, list)
+}
+
+fn read(name: &str) -> (Vec<u8>, String) {
+    let bytes = std::fs::read(fixture(name, "azt")).expect("a fixture");
+    let list = std::fs::read_to_string(fixture(name, "txt"));
+    (bytes, list.expect("its listing"))
+}
+
+/// What is wrong with a file of these bytes, if it should hold these records, in this order, and take more.
+fn holds(bytes: &[u8], list: &str) -> std::result::Result<(), String> {
+    let text = |error: azekura::Error| error.to_string();
+    let storage: Arc<dyn Storage> = Memory::from_bytes(bytes, ROOM).map_err(text)?;
+    let open = || TreeDb::open_on(Arc::clone(&storage), &options().opening);
+    let db = open().map_err(text)?;
+    if listing(&db).map_err(text)? != list {
+        return Err("it holds other records".into());
+    }
+    if (db.order(), db.count()) != (Order::Decimal, list.lines().count() as u64) {
+        return Err(format!(
+            "it states {} records, {:?}",
+            db.count(),
+            db.order()
+        ));
+    }
+    let report = db.check(&mut |_, _| {}).map_err(text)?;
+    if !report.is_sound() {
+        return Err(format!("it is damaged: {:?}", report.damage));
+    }
+    put(&db, 1000..2000, 30);
+    db.close().map_err(text)?;
+    let db = open().map_err(text)?;
+    let found = db.get(b"1999").map_err(text)?;
+    let expected = format!("{:>30}", 1999).into_bytes();
+    (found == Some(expected))
+        .then_some(())
+        .ok_or("a new record is gone".into())
+}
+
+#[test]
+fn trees_of_version_1_hold_what_was_put_there() {
+    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
+        std::fs::create_dir_all(fixture("", "").parent().unwrap()).unwrap();
+        for name in NAMES {
+            if !fixture(name, "azt").exists() {
+                let (bytes, list) = make(name);
+                std::fs::write(fixture(name, "azt"), bytes).unwrap();
+                std::fs::write(fixture(name, "txt"), list).unwrap();
+            }
+        }
+    }
+    let mut records = 0;
+    for name in NAMES {
+        let (bytes, list) = read(name);
+        holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
+        // What is written now holds the same.
+        let (bytes, made) = make(name);
+        assert!(made == list, "{name}");
+        holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}, made now: {what}"));
+        records += list.lines().count() as u64;
+    }
+    assert!(records > 400, "{records}");
+    tried_at_least(records, 400, "records of fixtures of trees");
+}
+
+#[test]
+fn a_tree_of_a_format_that_differs_is_seen() {
+    type Change = fn(&mut Vec<u8>);
+    fn segments(bytes: &mut [u8], of_log: bool, change: impl Fn(&mut [u8])) {
+        let segments = bytes[SEGMENTS..].chunks_mut(SEGMENT);
+        segments
+            .filter(|segment| segment.starts_with(b"azsg") == of_log)
+            .for_each(change);
+    }
+    let planted: [(&str, Change); 4] = [
+        ("a newer version", |bytes| {
+            bytes[12] += 1;
+            bytes[4096 + 12] += 1;
+        }),
+        ("a superblock of other order", |bytes| {
+            bytes[32..64].reverse();
+            bytes[4096 + 32..4096 + 64].reverse();
+        }),
+        ("frames from another offset on", |bytes| {
+            segments(bytes, true, |segment| segment[64..].rotate_right(8));
+        }),
+        ("pages with a longer head", |bytes| {
+            segments(bytes, false, |segment| {
+                let pages = segment.chunks_mut(4096);
+                pages.for_each(|page| page.rotate_right(8));
+            });
+        }),
+    ];
+    for (what, change) in planted {
+        let (mut bytes, list) = read("killed");
+        holds(&bytes, &list).expect("the control");
+        change(&mut bytes);
+        let seen = holds(&bytes, &list).expect_err(what);
+        tried(&format!("{what}: seen: {seen}"));
+    }
+    let (bytes, _) = read("closed");
+    let (_, list) = read("cleared");
+    let seen = holds(&bytes, &list).expect_err("records are compared");
+    assert!(seen.contains("other records"), "{seen}");
+}
