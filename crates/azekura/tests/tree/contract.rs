@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::engine::Engine;
+use azekura::record::hash::HashDb;
 use azekura::record::tree::{CreateOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Effort, Random, conformance, round_seed};
@@ -96,8 +97,11 @@ fn wrong_input_is_refused_and_changes_nothing() {
     drop(azekura::create(&hash).unwrap());
     let error = TreeDb::open(&hash, &opening).unwrap_err();
     assert!(error.to_string().contains("it is a hash file"), "{error}");
-    let error = azekura::open(&path).unwrap_err();
+    let error = HashDb::open(&path, &azekura::OpenOptions::new()).unwrap_err();
     assert!(error.to_string().contains("it is a tree file"), "{error}");
+    let db = azekura::open(&path).unwrap();
+    assert!(db.as_tree().is_some());
+    db.close().unwrap();
     let db = azekura::open::open(&path).unwrap();
     assert_eq!(db.promise().engine, "tree");
 }

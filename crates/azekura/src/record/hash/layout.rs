@@ -167,8 +167,9 @@ impl Payload for Super {
     fn of_other(error: Error, head: &[u8]) -> Error {
         let is = |engine| Superblock::current(head, engine).is_ok();
         if is(b"tree\0\0\0\0") {
-            return error
-                .remedy("it is a tree file, which `azekura::open::open` and most commands take; compact and rebuild do not");
+            return error.remedy(
+                "it is a tree file, which `azekura::open` and most commands take; compact does not",
+            );
         }
         if is(b"object\0\0") || is(b"objdata\0") {
             return error.remedy(
