@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use azekura::io::Storage;
@@ -22,22 +22,20 @@ use azekura::record::memory::snapshot::layout::{Block, Head, end_mark};
 use azekura::record::memory::snapshot::{Snapshot, save};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
+use azekura::testkit::fixture::{Difference, Fixtures, NEWER, REORDERED, demand_seen, hex};
 use azekura::testkit::suite::tried_at_least;
-use azekura::testkit::{hex, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn fixtures() -> PathBuf {
-    fixtures_of("hash")
-}
-
-fn fixtures_of(engine: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    root.expect("the library lies two folders below the root")
-        .join("fixtures")
-        .join(engine)
-}
+const FIXTURES: Fixtures = Fixtures {
+    engine: "hash",
+    extension: "azh",
+};
+const SNAPSHOT_FIXTURES: Fixtures = Fixtures {
+    engine: "snapshot",
+    extension: "azs",
+};
 
 fn options(compression: Compression) -> CreateOptions {
     CreateOptions::new()
@@ -172,20 +170,10 @@ fn listing(state: &State) -> String {
 
 #[test]
 fn files_of_version_1_hold_what_was_put_there() {
-    let fixtures = fixtures();
-    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
-        std::fs::create_dir_all(&fixtures).expect("the folder");
-        for name in NAMES {
-            let file = fixtures.join(format!("{name}-1.azh"));
-            if !file.exists() {
-                let list = listing(&make(name, &file));
-                std::fs::write(fixtures.join(format!("{name}-1.txt")), list).expect("a listing");
-            }
-        }
-    }
+    FIXTURES.write(&NAMES, |name, file| listing(&make(name, file)));
     let mut records = 0;
     for name in NAMES {
-        let (bytes, list) = fixture(name);
+        let (bytes, list) = FIXTURES.read(name);
         holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
         records += list.lines().count();
     }
@@ -214,7 +202,7 @@ impl Over for Killed {
 /// A long frame has a sum of its head, which files of the first programs do not have.
 #[test]
 fn damage_within_a_long_record_of_version_1_costs_that_record() {
-    let (mut bytes, list) = fixture("long");
+    let (mut bytes, list) = FIXTURES.read("long");
     let value = bytes.windows(500).position(|of| of == [b'v'; 500]);
     let value = value.expect("the value of the long record");
     bytes[value + 100..value + 200].fill(0);
@@ -249,21 +237,11 @@ fn marks_of_version_1_are_found_in_root_and_log() {
         ("unclean", Some(MARK)),
         ("small", None),
     ] {
-        let memory = Memory::from_bytes(&fixture(name).0, 1 << 26).expect("memory");
+        let memory = Memory::from_bytes(&FIXTURES.read(name).0, 1 << 26).expect("memory");
         let storage = Arc::new(Killed(memory));
         let db = HashDb::open_on(storage, &options(Compression::None).opening).expect("it opens");
         assert_eq!(db.mark().as_deref(), mark, "{name}");
     }
-}
-
-/// The bytes of a fixture, and its listing.
-fn fixture(name: &str) -> (Vec<u8>, String) {
-    let bytes = std::fs::read(fixtures().join(format!("{name}-1.azh")));
-    let list = std::fs::read_to_string(fixtures().join(format!("{name}-1.txt")));
-    (
-        bytes.expect("a fixture"),
-        list.expect("the listing of a fixture"),
-    )
 }
 
 /// What is wrong with a file of these bytes, if it should hold these records and continue.
@@ -308,14 +286,9 @@ fn each_segment(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
 
 #[test]
 fn a_format_that_differs_is_seen() {
-    type Change = fn(&mut Vec<u8>);
-    // What a release that reads version 1 in another way makes of a file is what this one makes of a file that
-    // differs in the same way.
-    let planted: [(&str, Change); 5] = [
-        ("a newer version", |bytes| {
-            bytes[12] += 1;
-            bytes[4096 + 12] += 1;
-        }),
+    let differences: [Difference; 5] = [
+        NEWER,
+        REORDERED,
         ("links elsewhere", |bytes| {
             each_segment(bytes, |segment| segment[24..32].rotate_left(4));
         }),
@@ -325,20 +298,10 @@ fn a_format_that_differs_is_seen() {
         ("kinds by other numbers", |bytes| {
             each_segment(bytes, |segment| segment[64 + 4] ^= 6);
         }),
-        ("a superblock of other order", |bytes| {
-            bytes[32..64].reverse();
-            bytes[4096 + 32..4096 + 64].reverse();
-        }),
     ];
-    for (what, change) in planted {
-        let (mut bytes, list) = fixture("unclean");
-        holds(&bytes, &list).expect("the control");
-        change(&mut bytes);
-        let seen = holds(&bytes, &list).expect_err(what);
-        tried(&format!("{what}: seen: {seen}"));
-    }
-    let (bytes, _) = fixture("small");
-    let (_, list) = fixture("checkpointed");
+    demand_seen(&differences, &FIXTURES.read("unclean"), holds);
+    let (bytes, _) = FIXTURES.read("small");
+    let (_, list) = FIXTURES.read("checkpointed");
     let seen = holds(&bytes, &list).expect_err("records are compared");
     assert!(seen.contains("other records"), "{seen}");
     // An engine that puts the value before the key.
@@ -474,23 +437,14 @@ fn listing_of_snapshot(file: &Path) -> Result<String, String> {
 
 #[test]
 fn snapshots_of_version_1_hold_what_was_saved_there() {
-    let fixtures = fixtures_of("snapshot");
-    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
-        std::fs::create_dir_all(&fixtures).expect("the folder");
-        for name in SNAPSHOTS {
-            let file = fixtures.join(format!("{name}-1.azs"));
-            if !file.exists() {
-                make_snapshot(name, &file);
-                let list = listing_of_snapshot(&file).expect("it is whole");
-                std::fs::write(fixtures.join(format!("{name}-1.txt")), list).expect("a listing");
-            }
-        }
-    }
+    SNAPSHOT_FIXTURES.write(&SNAPSHOTS, |name, file| {
+        make_snapshot(name, file);
+        listing_of_snapshot(file).expect("it is whole")
+    });
     let mut records = 0;
     for name in SNAPSHOTS {
-        let file = fixtures.join(format!("{name}-1.azs"));
-        let list = std::fs::read_to_string(fixtures.join(format!("{name}-1.txt")));
-        let list = list.expect("the listing of a fixture");
+        let file = SNAPSHOT_FIXTURES.file(name);
+        let (_, list) = SNAPSHOT_FIXTURES.read(name);
         assert_eq!(listing_of_snapshot(&file).as_ref(), Ok(&list), "{name}");
         let snapshot = Snapshot::open(&file).expect("a snapshot");
         let engine = match name {
@@ -513,8 +467,7 @@ fn snapshots_of_version_1_hold_what_was_saved_there() {
 #[test]
 fn the_bytes_of_a_snapshot_are_as_they_were() {
     let bytes = expiring();
-    let file = fixtures_of("snapshot").join("expiring-1.azs");
-    assert!(bytes == std::fs::read(file).expect("a fixture"));
+    assert!(bytes == SNAPSHOT_FIXTURES.read("expiring").0);
     assert_eq!(hex(&bytes[..48]), GOLDEN_HEAD);
     assert_eq!(hex(&bytes[4096..]), GOLDEN_BLOCKS);
 }

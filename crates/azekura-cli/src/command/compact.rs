@@ -4,10 +4,9 @@
 
 use std::path::PathBuf;
 
+use azekura::Result;
 use azekura::error::size;
-use azekura::open::is_tree;
 use azekura::record::hash::HashDb;
-use azekura::{Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -27,12 +26,6 @@ impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         // Not the store's own figures: while it is open it has room in advance, which closing gives back.
         let before = size_of(&self.file);
-        if is_tree(&self.file).is_ok_and(|is_tree| is_tree) {
-            let error = Error::new(Kind::Mismatch, "it is a tree file, which is not compacted");
-            return Err(error
-                .at(&self.file)
-                .remedy("write it anew: `azekura rebuild`"));
-        }
         let db = HashDb::open(&self.file, &self.room.options())?;
         let progress = Progress::work("compacting");
         db.compact(&mut progress.report())?;

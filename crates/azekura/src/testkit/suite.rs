@@ -95,12 +95,6 @@ impl Drop for Case {
     }
 }
 
-/// Bytes in hexadecimal, as listings of fixtures have them.
-pub fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-    digits.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,6 @@
 //! which refuses to replace one. Formats that differ, one way each, prove that it is seen.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use azekura::kernel::Payload;
 use azekura::log::manifest::{Extent, Manifest, Needed};
@@ -15,14 +14,14 @@ use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{AllocationExtent, GroupState, Span};
 use azekura::object::layout::{PackedExtent, PutInProgress, Record, Root, Super};
 use azekura::object::{Change, CreateOptions, ObjectId, Store};
-use azekura::testkit::hex;
+use azekura::testkit::fixture::{Difference, Fixtures, NEWER, REORDERED, demand_seen, hex};
 
 use super::{contents, storage_of, store_with};
 
-fn folder() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    root.unwrap().join("fixtures/object")
-}
+const FIXTURES: Fixtures = Fixtures {
+    engine: "object",
+    extension: "azo",
+};
 
 /// Of a store that is made now. Those there are have 80 and 160 KiB.
 const CAPACITY: usize = 224 << 10;
@@ -111,43 +110,24 @@ fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
         .ok_or("a new object is gone".into())
 }
 
-fn fixture(name: &str) -> (Vec<u8>, String) {
-    let bytes = std::fs::read(folder().join(format!("{name}-1.azo")));
-    let list = std::fs::read_to_string(folder().join(format!("{name}-1.txt")));
-    (bytes.expect("a fixture"), list.expect("its listing"))
-}
-
 #[test]
 fn stores_of_version_1_hold_what_was_put_there() {
-    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
-        std::fs::create_dir_all(folder()).unwrap();
-        for name in NAMES {
-            let file = folder().join(format!("{name}-1.azo"));
-            if !file.exists() {
-                let (bytes, all) = make(name);
-                std::fs::write(&file, bytes).unwrap();
-                std::fs::write(folder().join(format!("{name}-1.txt")), listing(&all)).unwrap();
-            }
-        }
-    }
+    FIXTURES.write(&NAMES, |name, file| {
+        let (bytes, all) = make(name);
+        std::fs::write(file, bytes).unwrap();
+        listing(&all)
+    });
     for name in NAMES {
-        let (bytes, list) = fixture(name);
+        let (bytes, list) = FIXTURES.read(name);
         holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
     }
 }
 
 #[test]
 fn a_format_that_differs_is_seen() {
-    type Change = fn(&mut Vec<u8>);
-    let planted: [(&str, Change); 4] = [
-        ("a newer version", |bytes| {
-            bytes[12] += 1;
-            bytes[4096 + 12] += 1;
-        }),
-        ("a superblock of other order", |bytes| {
-            bytes[32..64].reverse();
-            bytes[4096 + 32..4096 + 64].reverse();
-        }),
+    let differences: [Difference; 4] = [
+        NEWER,
+        REORDERED,
         ("extents with the length elsewhere", |bytes| {
             for unit in bytes[80 << 10..].chunks_mut(4096) {
                 unit[32..40].rotate_left(4);
@@ -157,14 +137,9 @@ fn a_format_that_differs_is_seen() {
             bytes[16_384..80 << 10].rotate_right(8);
         }),
     ];
-    for (what, change) in planted {
-        let (mut bytes, list) = fixture("killed");
-        holds(&bytes, &list).expect("the control");
-        change(&mut bytes);
-        holds(&bytes, &list).expect_err(what);
-    }
-    let (bytes, _) = fixture("closed");
-    let (_, list) = fixture("empty");
+    demand_seen(&differences, &FIXTURES.read("killed"), holds);
+    let (bytes, _) = FIXTURES.read("closed");
+    let (_, list) = FIXTURES.read("empty");
     let seen = holds(&bytes, &list).unwrap_err();
     assert!(seen.contains("other objects"), "{seen}");
 }

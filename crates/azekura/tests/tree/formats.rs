@@ -5,7 +5,6 @@
 //! refuses to replace one. Formats that differ, one way each, prove that it is seen.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura::engine::{Engine, Persistent, Reader};
@@ -13,8 +12,8 @@ use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::order::Order;
 use azekura::record::tree::{CACHE_MIN, CreateOptions, TreeDb};
+use azekura::testkit::fixture::{Difference, Fixtures, NEWER, REORDERED, demand_seen, hex};
 use azekura::testkit::suite::tried_at_least;
-use azekura::testkit::{hex, tried};
 use azekura::{Edit, Result};
 
 const ROOM: u64 = 4 << 20;
@@ -25,6 +24,11 @@ const SEGMENTS: usize = 16 << 10;
 /// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear.
 const NAMES: [&str; 4] = ["empty", "closed", "killed", "cleared"];
 
+const FIXTURES: Fixtures = Fixtures {
+    engine: "tree",
+    extension: "azt",
+};
+
 fn options() -> CreateOptions {
     CreateOptions::new()
         .order(Order::Decimal)
@@ -32,12 +36,6 @@ fn options() -> CreateOptions {
         .background(false)
         .cache(CACHE_MIN)
         .capacity(ROOM)
-}
-
-fn fixture(name: &str, extension: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    let folder = root.unwrap().join("fixtures/tree");
-    folder.join(format!("{name}-1.{extension}"))
 }
 
 fn listing(db: &TreeDb) -> Result<String> {
@@ -91,12 +89,6 @@ fn make(name: &str) -> (Vec<u8>, String) {
     (bytes, list)
 }
 
-fn read(name: &str) -> (Vec<u8>, String) {
-    let bytes = std::fs::read(fixture(name, "azt")).expect("a fixture");
-    let list = std::fs::read_to_string(fixture(name, "txt"));
-    (bytes, list.expect("its listing"))
-}
-
 /// What is wrong with a file of these bytes, if it should hold these records, in this order, and take more.
 fn holds(bytes: &[u8], list: &str) -> std::result::Result<(), String> {
     let text = |error: azekura::Error| error.to_string();
@@ -129,19 +121,14 @@ fn holds(bytes: &[u8], list: &str) -> std::result::Result<(), String> {
 
 #[test]
 fn trees_of_version_1_hold_what_was_put_there() {
-    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
-        std::fs::create_dir_all(fixture("", "").parent().unwrap()).unwrap();
-        for name in NAMES {
-            if !fixture(name, "azt").exists() {
-                let (bytes, list) = make(name);
-                std::fs::write(fixture(name, "azt"), bytes).unwrap();
-                std::fs::write(fixture(name, "txt"), list).unwrap();
-            }
-        }
-    }
+    FIXTURES.write(&NAMES, |name, file| {
+        let (bytes, list) = make(name);
+        std::fs::write(file, bytes).unwrap();
+        list
+    });
     let mut records = 0;
     for name in NAMES {
-        let (bytes, list) = read(name);
+        let (bytes, list) = FIXTURES.read(name);
         holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
         // What is written now holds the same.
         let (bytes, made) = make(name);
@@ -155,22 +142,15 @@ fn trees_of_version_1_hold_what_was_put_there() {
 
 #[test]
 fn a_tree_of_a_format_that_differs_is_seen() {
-    type Change = fn(&mut Vec<u8>);
     fn segments(bytes: &mut [u8], of_log: bool, change: impl Fn(&mut [u8])) {
         let segments = bytes[SEGMENTS..].chunks_mut(SEGMENT);
         segments
             .filter(|segment| segment.starts_with(b"azsg") == of_log)
             .for_each(change);
     }
-    let planted: [(&str, Change); 4] = [
-        ("a newer version", |bytes| {
-            bytes[12] += 1;
-            bytes[4096 + 12] += 1;
-        }),
-        ("a superblock of other order", |bytes| {
-            bytes[32..64].reverse();
-            bytes[4096 + 32..4096 + 64].reverse();
-        }),
+    let differences: [Difference; 4] = [
+        NEWER,
+        REORDERED,
         ("frames from another offset on", |bytes| {
             segments(bytes, true, |segment| segment[64..].rotate_right(8));
         }),
@@ -181,15 +161,9 @@ fn a_tree_of_a_format_that_differs_is_seen() {
             });
         }),
     ];
-    for (what, change) in planted {
-        let (mut bytes, list) = read("killed");
-        holds(&bytes, &list).expect("the control");
-        change(&mut bytes);
-        let seen = holds(&bytes, &list).expect_err(what);
-        tried(&format!("{what}: seen: {seen}"));
-    }
-    let (bytes, _) = read("closed");
-    let (_, list) = read("cleared");
+    demand_seen(&differences, &FIXTURES.read("killed"), holds);
+    let (bytes, _) = FIXTURES.read("closed");
+    let (_, list) = FIXTURES.read("cleared");
     let seen = holds(&bytes, &list).expect_err("records are compared");
     assert!(seen.contains("other records"), "{seen}");
 }
