@@ -19,10 +19,10 @@ use azekura::record::hash::{
     Compression, CreateOptions, HashDb, HashReader, RepairReport, repair_storage,
 };
 use azekura::testkit::Random;
-use azekura::testkit::damage::{Image, Mutation};
+use azekura::testkit::damage::Image;
 use azekura::{Engine, Kind};
 
-use super::{judge, number};
+use super::{file_of, judge, number};
 
 const LIMIT: u64 = 1 << 22;
 const KEYS: u32 = 40;
@@ -184,15 +184,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     let mut random = Random::from_bytes(bytes);
-    let mut damaged = if random.one_in(8) {
-        bytes.to_vec()
-    } else {
-        let mut image = random.choose(sound()).clone();
-        for _ in 0..random.below(4) {
-            image.bytes = Mutation::choose(&image, &mut random).apply(&image);
-        }
-        image.bytes
-    };
+    let mut damaged = file_of(bytes, &mut random, sound());
     if random.one_in(2) {
         let _ = forge(&mut damaged, &mut random);
     }

@@ -25,7 +25,7 @@ pub mod tree_open;
 
 use azekura::engine::Reader;
 use azekura::testkit::Random;
-use azekura::testkit::damage::{Verdict, read_all};
+use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
 
 /// Inputs of a target for whole files, to begin with: each of `count` sound files as it is, with one mutation of each kind, and with
 /// numbers that are forged. The first byte chooses that it is none of the input's own bytes, the second which, the third how many
@@ -65,4 +65,16 @@ fn judge<R: Reader + ?Sized>(reader: &R, keys: &[Vec<u8>]) {
     for (key, value) in scan.0 {
         assert!(value.starts_with(&key), "a record that was never put");
     }
+}
+
+/// A file that the input states: its own bytes, or one of these with some mutations.
+fn file_of(bytes: &[u8], random: &mut Random, sound: &[Image]) -> Vec<u8> {
+    if random.one_in(8) {
+        return bytes.to_vec();
+    }
+    let mut image = random.choose(sound).clone();
+    for _ in 0..random.below(4) {
+        image.bytes = Mutation::choose(&image, random).apply(&image);
+    }
+    image.bytes
 }

@@ -16,10 +16,10 @@ use azekura::log::End;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::object::{Change, CreateOptions, ObjectId, Store, StoreReader, Value};
 use azekura::testkit::Random;
-use azekura::testkit::damage::{Image, Mutation};
+use azekura::testkit::damage::Image;
 use azekura::{Kind, Result};
 
-use super::number;
+use super::{file_of, number};
 
 const LIMIT: u64 = 1 << 20;
 const IDS: u128 = 12;
@@ -186,15 +186,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     let mut random = Random::from_bytes(bytes);
-    let mut damaged = if random.one_in(8) {
-        bytes.to_vec()
-    } else {
-        let mut image = random.choose(sound()).clone();
-        for _ in 0..random.below(4) {
-            image.bytes = Mutation::choose(&image, &mut random).apply(&image);
-        }
-        image.bytes
-    };
+    let mut damaged = file_of(bytes, &mut random, sound());
     if random.one_in(2) {
         let _ = forge(&mut damaged, &mut random);
     }

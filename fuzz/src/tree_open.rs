@@ -23,10 +23,10 @@ use azekura::record::tree::layout::{
 };
 use azekura::record::tree::{CACHE_MIN, CreateOptions, TreeDb};
 use azekura::testkit::Random;
-use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
+use azekura::testkit::damage::{Image, Verdict, read_all};
 use azekura::{Engine, Kind};
 
-use super::{judge, number};
+use super::{file_of, judge, number};
 
 const LIMIT: u64 = 4 << 20;
 const KEYS: u32 = 400;
@@ -223,15 +223,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     let mut random = Random::from_bytes(bytes);
-    let mut damaged = if random.one_in(8) {
-        bytes.to_vec()
-    } else {
-        let mut image = random.choose(sound()).clone();
-        for _ in 0..random.below(3) {
-            image.bytes = Mutation::choose(&image, &mut random).apply(&image);
-        }
-        image.bytes
-    };
+    let mut damaged = file_of(bytes, &mut random, sound());
     // Where numbers with true checksums are forged, so may keys and values be.
     let is_forged = random.one_in(2);
     if is_forged {
