@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_wire::{durability, parse_size};
+use azekura::size::parse_size;
+use azekura_wire::durability;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize, Serializer};
 

@@ -14,8 +14,9 @@ use std::path::Path;
 use azekura::engine::Bookmark;
 use azekura::error::Result;
 use azekura::record::hash::{Compression, CreateOptions, OpenOptions};
+use azekura::size::parse_size;
 use azekura::{Affects, Db, Durability, Edit, Engine, Error, Kind, Reader};
-use azekura_wire::{durability, parse_size};
+use azekura_wire::durability;
 
 use crate::format::{Limits, Record};
 use crate::output::counted;

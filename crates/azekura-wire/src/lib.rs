@@ -1,8 +1,8 @@
 //! What the server, the command line and the benchmarks share about the wire, and about one another as programs.
 //!
 //! ```text
-//!   exit      the exit code of each kind of error        size      "64KiB" to bytes and back
-//!   durability  its words in flags and results           address   HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, unix:PATH
+//!   exit      the exit code of each kind of error        address   HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, unix:PATH
+//!   durability  its words in flags and results
 //!   pem       certificates and keys from files           trust     which server certificates a client accepts
 //!   stream    one socket, plain or encrypted             client    one blocking connection to a memcached server
 //!   refusal   the kind of error that a server's answer reports
@@ -20,7 +20,6 @@ pub mod stream;
 pub mod trust;
 
 pub use address::Address;
-pub use azekura::size::{parse_size, size_text};
 pub use client::Client;
 pub use stream::Stream;
 pub use trust::Trust;

@@ -30,7 +30,7 @@ use std::path::Path;
 use azekura::error::{Error, Result};
 use clap::{Args, Subcommand};
 
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 use draw::Keys;
 use operation::{Operation, Outcome, RESULTS, ValueOf, read_array};
 use plan::ObjectPlan;

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result, size};
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result};
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 use clap::{Args, ValueEnum};
 
 use super::plan::{How, ObjectPlan, Op};

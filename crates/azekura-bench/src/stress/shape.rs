@@ -18,7 +18,7 @@ use super::ledger::Population;
 use crate::generate::{Choice, mix};
 use crate::words::between;
 use azekura::Durability;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 /// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
 const BUDGET: u64 = 48 << 20;

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use azekura::Result;
+use azekura::open::names_a_tree;
 use azekura::order::Order;
 use azekura::record::hash::HashDb;
 use azekura::record::tree::{self, TreeDb};
@@ -48,7 +49,7 @@ impl Create {
     }
 
     fn is_tree(&self) -> bool {
-        let is_named = self.file.extension().is_some_and(|of| of == "azt");
+        let is_named = names_a_tree(&self.file);
         self.engine
             .map_or(is_named, |engine| engine == Engine::Tree)
     }

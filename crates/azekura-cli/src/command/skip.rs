@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use azekura::order::Order;
 use azekura::record::skip::{BuildOptions, Reducer, SkipBuilder, SkipReader};
+use azekura::size::parse_size;
 use azekura::{Kind, Reader as _, Result};
-use azekura_wire::parse_size;
 
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};

@@ -199,7 +199,7 @@ pub struct Size(pub u64);
 /// Exactly, with its unit.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&azekura_wire::size_text(self.0))
+        f.write_str(&azekura::size::size_text(self.0))
     }
 }
 
@@ -243,7 +243,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        azekura_wire::parse_size(text).map(Self)
+        azekura::size::parse_size(text).map(Self)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::refuse_existing;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 const HELP: &str = "\
 Examples:

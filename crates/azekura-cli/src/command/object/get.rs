@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::output::note;
 use crate::progress::{Progress, Waiting};
 use crate::whole;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 const HELP: &str = "\
 Examples:

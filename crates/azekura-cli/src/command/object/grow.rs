@@ -8,7 +8,7 @@ use azekura::{Durability, Result};
 use super::place::Place;
 use crate::exit::Outcome;
 use crate::output::Output;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 const HELP: &str = "\
 Example:

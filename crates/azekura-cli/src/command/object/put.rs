@@ -20,7 +20,7 @@ use crate::output::{Output, counted};
 use crate::progress::{Progress, Waiting};
 use crate::store::Lasting;
 use crate::whole;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 const HELP: &str = "\
 Examples:

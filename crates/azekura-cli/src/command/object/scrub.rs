@@ -13,7 +13,7 @@ use super::place::{self, Bounds, Ids, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use azekura_wire::parse_size;
+use azekura::size::parse_size;
 
 /// A size of something: with nothing a second it would never end.
 fn parse_rate(text: &str) -> std::result::Result<u64, String> {
