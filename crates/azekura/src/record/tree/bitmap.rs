@@ -10,6 +10,9 @@ use super::layout::UNIT;
 use crate::format::bytes::{Give, Take};
 use crate::log::Geometry;
 
+/// What a part is that is none.
+pub(super) const IMPOSSIBLE: &str = "a bitmap of the checkpoint holds impossible values";
+
 /// The bit of a unit.
 pub(super) fn bit(bits: &[u64], at: u32) -> bool {
     bits.get(at as usize / 64)
@@ -48,21 +51,14 @@ impl GroupBits {
         }
     }
 
-    /// The groups of a part; `None`, and the end, where it is none.
-    pub(super) fn decode_all(
-        part: &[u8],
-        geometry: Geometry,
-    ) -> impl Iterator<Item = Option<Self>> {
+    /// The groups of a part; `None` if it is none.
+    pub(super) fn decode_all(part: &[u8], geometry: Geometry) -> Option<Vec<Self>> {
         let mut take = Take(part);
-        let mut is_whole = true;
-        std::iter::from_fn(move || {
-            if take.0.is_empty() || !is_whole {
-                return None;
-            }
-            let decoded = Self::decode(&mut take, geometry);
-            is_whole = decoded.is_some();
-            Some(decoded)
-        })
+        let mut groups = Vec::new();
+        while !take.0.is_empty() {
+            groups.push(Self::decode(&mut take, geometry)?);
+        }
+        Some(groups)
     }
 
     fn decode(take: &mut Take<'_>, geometry: Geometry) -> Option<Self> {
@@ -171,8 +167,8 @@ mod tests {
         }
         assert_eq!(units_of(1, geometry), 16);
         let mut compared = Compared::new(geometry);
-        for stated in GroupBits::decode_all(&part.0, geometry) {
-            compared.add(stated.expect("a group"));
+        for group in GroupBits::decode_all(&part.0, geometry).expect("groups") {
+            compared.add(group);
         }
         let first = geometry.offset_of(2) / UNIT;
         assert_eq!(compared.meet(first), Sighting::First);
@@ -185,12 +181,11 @@ mod tests {
             Sighting::First
         );
         assert_eq!(compared.unmet(), Some((2, geometry.offset_of(2) + UNIT)));
-        let cut = &part.0[..part.0.len() - 1];
-        let last = GroupBits::decode_all(cut, geometry).last();
-        assert!(last.expect("an answer").is_none(), "it is cut off");
         let last = part.0.len() - 1;
+        let cut = GroupBits::decode_all(&part.0[..last], geometry);
+        assert!(cut.is_none(), "it is cut off");
         part.0[last] = 1;
-        let last = GroupBits::decode_all(&part.0, geometry).last();
-        assert!(last.expect("an answer").is_none(), "a unit after the group");
+        let beyond = GroupBits::decode_all(&part.0, geometry);
+        assert!(beyond.is_none(), "a unit after the group");
     }
 }

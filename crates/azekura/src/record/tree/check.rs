@@ -17,13 +17,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
-use super::bitmap::{Compared, GroupBits, Sighting};
+use super::bitmap::{Compared, GroupBits, IMPOSSIBLE, Sighting};
 use super::cache::costs;
 use super::layout::{
     CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
 };
 use crate::engine::CheckReport;
-use crate::error::{Result, quote};
+use crate::error::{Error, Kind, Result, quote};
 use crate::kernel::superblock::damaged_slots;
 use crate::log::manifest::{Extent, read_extent};
 use crate::node::tree::{FRAME_WORDS, ROOT, Stated};
@@ -124,11 +124,19 @@ impl Check<'_> {
         for part in parts {
             let seed = bitmap_seed(geometry.salt);
             let what = "a bitmap of the checkpoint";
-            match read_extent(log.storage().as_ref(), *part, seed, what) {
-                Ok(bytes) => {
+            let read = read_extent(log.storage().as_ref(), *part, seed, what);
+            let groups = read.and_then(|bytes| {
+                GroupBits::decode_all(&bytes, geometry).ok_or_else(|| {
+                    Error::new(Kind::Corrupted, IMPOSSIBLE)
+                        .at(log.storage().path())
+                        .offset(part.offset)
+                })
+            });
+            match groups {
+                Ok(groups) => {
                     self.report.bytes += part.len;
-                    for stated in GroupBits::decode_all(&bytes, geometry).flatten() {
-                        self.units.add(stated);
+                    for group in groups {
+                        self.units.add(group);
                     }
                 }
                 Err(error) => {
@@ -142,14 +150,21 @@ impl Check<'_> {
     /// Whether units are used by nothing else; that one of them is free by the bitmaps is noted.
     fn meet(&mut self, units: Range<u64>, what: &dyn Fn() -> String) -> bool {
         let offset = units.start * UNIT;
-        let met: Vec<Sighting> = units.map(|unit| self.units.meet(unit)).collect();
-        if met.contains(&Sighting::Free) && self.has_bitmaps {
+        let (mut is_alone, mut is_free) = (true, false);
+        for unit in units {
+            match self.units.meet(unit) {
+                Sighting::First => {}
+                Sighting::Again => is_alone = false,
+                Sighting::Free => is_free = true,
+            }
+        }
+        if is_free && self.has_bitmaps {
             self.report.note(format!(
                 "{} stands at offset {offset}, which counts as free: it may be written over",
                 what()
             ));
         }
-        !met.contains(&Sighting::Again)
+        is_alone
     }
 
     fn page(&mut self, page: u32, stated: &Stated<'_>) {
