@@ -10,7 +10,7 @@
 //!
 //! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`]).
 
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::{ControlFlow, RangeBounds};
 use std::path::Path;
 
 use crate::damage::Damage;
@@ -18,12 +18,13 @@ use crate::engine::{
     Bookmark, CheckReport, Cursor, Durability, Edit, Engine, Ordered as _, Persistent, Reader,
     Stats,
 };
-use crate::error::{Error, Kind, Result, quote};
-use crate::open::is_tree;
+use crate::error::{Error, Kind, Result};
+use crate::open::{is_tree, names_a_tree};
 use crate::order::Order;
-use crate::parameters::{self, PathParameters};
+use crate::parameters::PathParameters;
+use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
-use crate::record::tree::{self, TreeDb};
+use crate::record::tree::TreeDb;
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -37,11 +38,10 @@ const BATCH_BYTES: usize = 1 << 20;
 /// `Invalid` if there is something of that name, and for parameters that there are not; `Io` if the system refuses.
 pub fn create(path: impl AsRef<Path>) -> Result<Db> {
     let given = PathParameters::of(path.as_ref())?;
-    let by_name = parameters::Engine::of_name(given.path);
-    match given.engine()?.unwrap_or(by_name) {
-        parameters::Engine::Hash => Db::create(given.path, &given.of_hash(true)?),
-        parameters::Engine::Tree => TreeDb::create(given.path, &given.of_tree(true)?).map(Db::from),
+    if given.is_tree()?.unwrap_or(names_a_tree(given.path)) {
+        return TreeDb::create(given.path, &given.of_tree(true)?).map(Db::from);
     }
+    Db::create(given.path, &given.of_hash(true)?)
 }
 
 /// Opens a store of records for reading and writing; after a crash it recovers. Options may stand after the path
@@ -54,16 +54,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Db> {
     if !is_tree(given.path)? {
         return Db::open(given.path, &given.of_hash(false)?.opening);
     }
-    let options = given.of_tree(false)?;
-    if let Some(order) = given.order()? {
-        // Before anything is recovered.
-        let found = tree::order_of(given.path)?;
-        if found != order {
-            let error = Error::new(Kind::Mismatch, "the file is in another order");
-            return Err(error.at(given.path).found(found.name(), order.name()));
-        }
-    }
-    TreeDb::open(given.path, &options.opening).map(Db::from)
+    TreeDb::open(given.path, &given.of_tree(false)?.opening).map(Db::from)
 }
 
 /// An open store of records. See the module's text; what it promises is stated at [`HashDb`] and [`TreeDb`].
@@ -227,24 +218,7 @@ impl Db {
     /// ends before it begins.
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
         let db = self.ordered()?;
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (from, to) = (owned(keys.start_bound()), owned(keys.end_bound()));
-        if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
-            && db.order().compare(first, last).is_gt()
-        {
-            return Err(Error::new(Kind::Invalid, "the range ends before it begins")
-                .at(self.path())
-                .detail(format!("from {} to {}", quote(first), quote(last)))
-                .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
-        }
-        Ok(Range {
-            order: db.order(),
-            front: Side::new(db),
-            back: Side::new(db),
-            from,
-            to,
-            is_over: false,
-        })
+        Range::new(db, db.order(), keys).map_err(|error| error.at(self.path()))
     }
 
     /// The first record in order.
@@ -542,144 +516,6 @@ impl Iterator for Iter<'_> {
         }
     }
 }
-
-fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        Bound::Unbounded => None,
-    }
-}
-
-/// A cursor, and whether it was placed.
-struct Side<'d> {
-    cursor: Box<dyn Cursor + 'd>,
-    is_placed: bool,
-}
-
-impl<'d> Side<'d> {
-    fn new(db: &'d TreeDb) -> Self {
-        Self {
-            cursor: db.cursor(),
-            is_placed: false,
-        }
-    }
-}
-
-/// Copies of the records in a range of keys, in order, from either end. An error ends it.
-pub struct Range<'d> {
-    order: Order,
-    front: Side<'d>,
-    back: Side<'d>,
-    /// What is left: each record that was taken is beyond it.
-    from: Bound<Vec<u8>>,
-    to: Bound<Vec<u8>>,
-    is_over: bool,
-}
-
-impl Range<'_> {
-    fn is_left(&self, key: &[u8]) -> bool {
-        let compare = |of: &Vec<u8>| self.order.compare(key, of);
-        let is_after = match &self.from {
-            Bound::Included(from) => compare(from).is_ge(),
-            Bound::Excluded(from) => compare(from).is_gt(),
-            Bound::Unbounded => true,
-        };
-        is_after
-            && match &self.to {
-                Bound::Included(to) => compare(to).is_le(),
-                Bound::Excluded(to) => compare(to).is_lt(),
-                Bound::Unbounded => true,
-            }
-    }
-
-    /// Moves the front to the first record that is left; whether there is one.
-    fn forward(&mut self) -> Result<bool> {
-        let cursor = &mut self.front.cursor;
-        if std::mem::replace(&mut self.front.is_placed, true) {
-            return cursor.next();
-        }
-        match &self.from {
-            Bound::Unbounded => cursor.first(),
-            Bound::Included(from) => cursor.seek(from),
-            Bound::Excluded(from) => {
-                let found = cursor.seek(from)?;
-                let is_at = |key: &[u8]| self.order.compare(key, from).is_eq();
-                if found && cursor.record().is_some_and(|(key, _)| is_at(key)) {
-                    return cursor.next();
-                }
-                Ok(found)
-            }
-        }
-    }
-
-    /// Moves the back to the last record that is left; whether there is one.
-    fn backward(&mut self) -> Result<bool> {
-        let cursor = &mut self.back.cursor;
-        if std::mem::replace(&mut self.back.is_placed, true) {
-            return cursor.previous();
-        }
-        let Some(to) = key_of(&self.to) else {
-            return cursor.last();
-        };
-        let is_excluded = matches!(self.to, Bound::Excluded(_));
-        let is_beyond = |key: &[u8]| {
-            let compared = self.order.compare(key, to);
-            compared.is_gt() || is_excluded && compared.is_eq()
-        };
-        // Others may put records beyond the end in between: it goes back until it is before all of them.
-        let mut is_found = cursor.seek(to)? || cursor.last()?;
-        while is_found && cursor.record().is_some_and(|(key, _)| is_beyond(key)) {
-            is_found = cursor.previous()?;
-        }
-        Ok(is_found)
-    }
-
-    fn step(&mut self, is_front: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let is_found = if is_front {
-            self.forward()
-        } else {
-            self.backward()
-        }?;
-        let side = if is_front { &self.front } else { &self.back };
-        let record = side.cursor.record().filter(|_| is_found);
-        let record = record.filter(|(key, _)| self.is_left(key));
-        let Some((key, value)) = record.map(|(key, value)| (key.to_vec(), value.to_vec())) else {
-            return Ok(None);
-        };
-        let taken = Bound::Excluded(key.clone());
-        if is_front {
-            self.from = taken;
-        } else {
-            self.to = taken;
-        }
-        Ok(Some((key, value)))
-    }
-
-    fn take(&mut self, is_front: bool) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
-        if self.is_over {
-            return None;
-        }
-        let record = self.step(is_front).transpose();
-        self.is_over = !matches!(record, Some(Ok(_)));
-        record
-    }
-}
-
-impl Iterator for Range<'_> {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.take(true)
-    }
-}
-
-impl DoubleEndedIterator for Range<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.take(false)
-    }
-}
-
-impl std::iter::FusedIterator for Range<'_> {}
 
 impl<'d> IntoIterator for &'d Db {
     type Item = Result<(Vec<u8>, Vec<u8>)>;

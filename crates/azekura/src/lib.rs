@@ -8,7 +8,7 @@
 //! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text
-//!   lib.rs  db.rs  parameters.rs              one store with every verb | options in its path
+//!   lib.rs  db.rs  parameters.rs range.rs     one store with every verb | options in its path, records between two keys
 //!   multimap.rs  open.rs                      many values of a key | choose an engine from the superblock
 //!   record/ | object/                         the engines
 //!   kernel/                                   what every store with a log does, in which order
@@ -86,6 +86,7 @@ pub mod order;
 pub mod parameters;
 #[doc(hidden)]
 pub mod queue;
+mod range;
 pub mod record;
 mod room;
 #[doc(hidden)]
@@ -98,8 +99,9 @@ pub mod verbs;
 mod worker;
 
 pub use damage::{Affects, Damage};
-pub use db::{Db, Iter, Range, create, open};
+pub use db::{Db, Iter, create, open};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};
+pub use range::Range;
 pub use record::hash::{CreateOptions, OpenOptions};
 pub use verbs::Verbs;

@@ -40,6 +40,11 @@ pub fn is_tree(path: &Path) -> Result<bool> {
     Ok(is_tree_file(&File::open(path, Access::Read)?))
 }
 
+/// Whether a new file of this name is a tree file, where nothing else is stated: it ends with `.azt`.
+pub fn names_a_tree(path: &Path) -> bool {
+    path.extension().is_some_and(|of| of == "azt")
+}
+
 fn is_tree_file(storage: &dyn Storage) -> bool {
     let slots = Slots::read(storage);
     slots.is_ok_and(|slots| slots.engine() == Some(tree::layout::ENGINE))

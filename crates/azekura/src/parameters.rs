@@ -30,44 +30,30 @@ use crate::record::{hash, tree};
 use crate::size::parse_size;
 
 /// All names, with the engine that they are of and when they are given.
-const NAMES: [(&str, Option<Engine>, When); 9] = [
+const NAMES: [(&str, Option<FileEngine>, When); 9] = [
     ("engine", None, When::Creating),
     ("segment_size", None, When::Creating),
-    ("compression", Some(Engine::Hash), When::Creating),
-    ("order", Some(Engine::Tree), When::Always),
-    ("cache", Some(Engine::Tree), When::Always),
-    ("space_ratio", Some(Engine::Hash), When::Always),
+    ("compression", Some(FileEngine::Hash), When::Creating),
+    ("order", Some(FileEngine::Tree), When::Always),
+    ("cache", Some(FileEngine::Tree), When::Always),
+    ("space_ratio", Some(FileEngine::Hash), When::Always),
     ("durability", None, When::Always),
     ("sync_interval", None, When::Always),
     ("capacity", None, When::Always),
 ];
 
-/// The extension of a tree file.
-const TREE_EXTENSION: &str = "azt";
-
 /// The engine of a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
-    /// A hash file.
+enum FileEngine {
     Hash,
-    /// A tree file.
     Tree,
 }
 
-impl Engine {
+impl FileEngine {
     fn name(self) -> &'static str {
         match self {
             Self::Hash => "hash",
             Self::Tree => "tree",
-        }
-    }
-
-    /// The engine of a new file, by its name.
-    pub(crate) fn of_name(path: &Path) -> Self {
-        if path.extension().is_some_and(|of| of == TREE_EXTENSION) {
-            Self::Tree
-        } else {
-            Self::Hash
         }
     }
 }
@@ -130,18 +116,18 @@ impl<'p> PathParameters<'p> {
         Ok(Self { path, given })
     }
 
-    /// The engine that is stated.
-    pub(crate) fn engine(&self) -> Result<Option<Engine>> {
+    /// Whether it is stated that the file is a tree, or none.
+    pub(crate) fn is_tree(&self) -> Result<Option<bool>> {
         self.value("engine", "hash or tree", |value| match value {
-            "hash" => Some(Engine::Hash),
-            "tree" => Some(Engine::Tree),
+            "hash" => Some(false),
+            "tree" => Some(true),
             _ => None,
         })
     }
 
     /// `Invalid` for a name that there is not, or not for this engine, or not when a file is opened.
-    pub(crate) fn check(&self, engine: Engine, is_creating: bool) -> Result<()> {
-        let is_of = |of: &(&str, Option<Engine>, When)| {
+    fn check(&self, engine: FileEngine, is_creating: bool) -> Result<()> {
+        let is_of = |of: &(&str, Option<FileEngine>, When)| {
             of.1.is_none_or(|of| of == engine) && (is_creating || of.2 == When::Always)
         };
         for (name, _) in &self.given {
@@ -205,8 +191,7 @@ impl<'p> PathParameters<'p> {
         })
     }
 
-    /// The order of keys that is stated.
-    pub(crate) fn order(&self) -> Result<Option<Order>> {
+    fn order(&self) -> Result<Option<Order>> {
         self.value(
             "order",
             "the name of an order, as lexical or decimal",
@@ -216,7 +201,7 @@ impl<'p> PathParameters<'p> {
 
     /// How a hash file is created, or opened.
     pub(crate) fn of_hash(&self, is_creating: bool) -> Result<hash::CreateOptions> {
-        self.check(Engine::Hash, is_creating)?;
+        self.check(FileEngine::Hash, is_creating)?;
         let mut options = hash::CreateOptions::new();
         let opening = &mut options.opening;
         let ratio = self.value("space_ratio", "a number, as 1.5", |value| {
@@ -236,7 +221,7 @@ impl<'p> PathParameters<'p> {
 
     /// How a tree file is created, or opened.
     pub(crate) fn of_tree(&self, is_creating: bool) -> Result<tree::CreateOptions> {
-        self.check(Engine::Tree, is_creating)?;
+        self.check(FileEngine::Tree, is_creating)?;
         let mut options = tree::CreateOptions::new();
         let opening = &mut options.opening;
         opening.cache = self.size("cache")?.unwrap_or(opening.cache);
@@ -245,7 +230,9 @@ impl<'p> PathParameters<'p> {
         opening.capacity = self.size("capacity")?.unwrap_or(opening.capacity);
         let segment_size = self.size("segment_size")?;
         options.segment_size = segment_size.unwrap_or(options.segment_size);
-        options.order = self.order()?.unwrap_or(options.order);
+        let order = self.order()?;
+        options.order = order.unwrap_or(options.order);
+        options.opening.expected_order = order;
         Ok(options)
     }
 }
@@ -342,7 +329,7 @@ mod tests {
             ("a.azt?engine=btree", true, "expected hash or tree"),
         ] {
             let error = of(path).and_then(|given| {
-                given.engine()?;
+                given.is_tree()?;
                 given.of_tree(is_creating).map(|_| ())
             });
             let error = error.expect_err(path);

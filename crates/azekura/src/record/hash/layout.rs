@@ -168,7 +168,7 @@ impl Payload for Super {
         let is = |engine| Superblock::current(head, engine).is_ok();
         if is(b"tree\0\0\0\0") {
             return error.remedy(
-                "it is a tree file, which `azekura::open` and most commands take; compact does not",
+                "it is a tree file: open it with `azekura::open`; in place of compact there is `azekura rebuild`",
             );
         }
         if is(b"object\0\0") || is(b"objdata\0") {

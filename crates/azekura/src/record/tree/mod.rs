@@ -17,7 +17,7 @@
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
-//!   write_back             pages to new places       space  units, and when they are free again     run  values outside
+//!   write_back             pages to new places       space, bitmap  units, and when they are free again     run  values outside
 //!   check, repair, copy    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
@@ -53,7 +53,6 @@ use std::time::Duration;
 
 use cache::PageCache;
 
-pub use open::order_of;
 pub use repair::{TreeRepairReport, repair};
 
 use crate::counter::Counter;
@@ -107,6 +106,8 @@ pub struct CreateOptions {
 pub struct OpenOptions {
     /// Bytes of pages that are kept in memory, 256 KiB at least; memory is taken as it is needed. 256 MiB.
     pub cache: u64,
+    /// The order that the file must be in; any, if none is stated. None.
+    pub expected_order: Option<Order>,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,
     /// If set, everything is synced to survive loss of power this often, in the background. None.
@@ -121,6 +122,7 @@ pub struct OpenOptions {
 setters! {
     OpenOptions {
         cache: u64,
+        expected_order: impl Into<Option<Order>>,
         durability: Durability,
         sync_interval: impl Into<Option<Duration>>,
         background: bool,
@@ -137,6 +139,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             cache: 256 << 20,
+            expected_order: None,
             durability: Durability::Process,
             sync_interval: None,
             background: true,

@@ -86,6 +86,7 @@ impl TreeDb {
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &CreateOptions) -> Result<Self> {
         check_creation(options)?;
+        check_order(&options.opening, options.order)?;
         let size = match options.segment_size {
             0 => Geometry::fitting_size(storage.as_ref(), options.opening.capacity, SIZES),
             asked => asked,
@@ -115,6 +116,7 @@ impl TreeDb {
         check_opening(options)?;
         let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
         let last = &found_super.payload;
+        check_order(options, last.order).map_err(|error| error.at(storage.path()))?;
         let geometry = last.geometry;
         check_holds(options.capacity, geometry)
             .map_err(|error| error.at(storage.path()).remedy("raise the capacity"))?;
@@ -437,6 +439,17 @@ fn check_creation(options: &CreateOptions) -> Result<()> {
     check_opening(&options.opening)
 }
 
+/// `Mismatch` if another order is expected.
+fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
+    match options.expected_order {
+        Some(expected) if expected != order => {
+            let error = Error::new(Kind::Mismatch, "the file is in another order");
+            Err(error.found(order.name(), expected.name()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_opening(options: &OpenOptions) -> Result<()> {
     if options.cache < CACHE_MIN {
         return Err(Error::new(Kind::Invalid, "the cache is too small").found(
@@ -446,12 +459,4 @@ fn check_opening(options: &OpenOptions) -> Result<()> {
     }
     // Of any number of bytes: only what is mapped has whole pages.
     check_capacity((options.capacity & !4095).max(4096))
-}
-
-/// The order of a tree file's keys. Nothing is recovered, and a file that is open may be looked at. Errors: `Mismatch`, `Corrupted`,
-/// `Io`.
-pub fn order_of(path: &Path) -> Result<Order> {
-    let storage = File::open(path, Access::Read)?;
-    let found = SuperblockPair::<Super>::read(&storage)?;
-    Ok(found.payload.order)
 }

@@ -1,0 +1,175 @@
+//! The records of an ordered store between two keys, one after the other from either end.
+//!
+//! Each is a copy; they are not of one moment. What is left lies between the last that was taken from the front and the last that was
+//! taken from the back, so a record is shown once, and none that others put beyond the ends. It holds a cursor for each end, and knows
+//! no engine.
+
+use std::iter::FusedIterator;
+use std::ops::{Bound, RangeBounds};
+
+use crate::engine::{Cursor, Ordered};
+use crate::error::{Error, Kind, Result, quote};
+use crate::order::Order;
+
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// A cursor, and whether it was placed.
+struct Side<'d> {
+    cursor: Box<dyn Cursor + 'd>,
+    is_placed: bool,
+}
+
+impl<'d> Side<'d> {
+    fn new(store: &'d dyn Ordered) -> Self {
+        Self {
+            cursor: store.cursor(),
+            is_placed: false,
+        }
+    }
+}
+
+/// Copies of the records in a range of keys, in order, from either end. An error ends it.
+pub struct Range<'d> {
+    order: Order,
+    front: Side<'d>,
+    back: Side<'d>,
+    /// What is left: each record that was taken is beyond it.
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    is_over: bool,
+}
+
+impl<'d> Range<'d> {
+    /// What a store in this order has between two keys. `Invalid` if the range ends before it begins.
+    pub(crate) fn new<K: AsRef<[u8]>>(
+        store: &'d dyn Ordered,
+        order: Order,
+        keys: impl RangeBounds<K>,
+    ) -> Result<Self> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let (from, to) = (owned(keys.start_bound()), owned(keys.end_bound()));
+        if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
+            && order.compare(first, last).is_gt()
+        {
+            return Err(Error::new(Kind::Invalid, "the range ends before it begins")
+                .detail(format!("from {} to {}", quote(first), quote(last)))
+                .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
+        }
+        Ok(Self {
+            order,
+            front: Side::new(store),
+            back: Side::new(store),
+            from,
+            to,
+            is_over: false,
+        })
+    }
+
+    fn is_left(&self, key: &[u8]) -> bool {
+        let compare = |of: &Vec<u8>| self.order.compare(key, of);
+        let is_after = match &self.from {
+            Bound::Included(from) => compare(from).is_ge(),
+            Bound::Excluded(from) => compare(from).is_gt(),
+            Bound::Unbounded => true,
+        };
+        is_after
+            && match &self.to {
+                Bound::Included(to) => compare(to).is_le(),
+                Bound::Excluded(to) => compare(to).is_lt(),
+                Bound::Unbounded => true,
+            }
+    }
+
+    /// Moves the front to the first record that is left; whether there is one.
+    fn forward(&mut self) -> Result<bool> {
+        let cursor = &mut self.front.cursor;
+        if std::mem::replace(&mut self.front.is_placed, true) {
+            return cursor.next();
+        }
+        match &self.from {
+            Bound::Unbounded => cursor.first(),
+            Bound::Included(from) => cursor.seek(from),
+            Bound::Excluded(from) => {
+                let found = cursor.seek(from)?;
+                let is_at = |key: &[u8]| self.order.compare(key, from).is_eq();
+                if found && cursor.record().is_some_and(|(key, _)| is_at(key)) {
+                    return cursor.next();
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Moves the back to the last record that is left; whether there is one.
+    fn backward(&mut self) -> Result<bool> {
+        let cursor = &mut self.back.cursor;
+        if std::mem::replace(&mut self.back.is_placed, true) {
+            return cursor.previous();
+        }
+        let Some(to) = key_of(&self.to) else {
+            return cursor.last();
+        };
+        let is_excluded = matches!(self.to, Bound::Excluded(_));
+        let is_beyond = |key: &[u8]| {
+            let compared = self.order.compare(key, to);
+            compared.is_gt() || is_excluded && compared.is_eq()
+        };
+        // Others may put records beyond the end in between: it goes back until it is before all of them.
+        let mut is_found = cursor.seek(to)? || cursor.last()?;
+        while is_found && cursor.record().is_some_and(|(key, _)| is_beyond(key)) {
+            is_found = cursor.previous()?;
+        }
+        Ok(is_found)
+    }
+
+    fn step(&mut self, is_front: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let is_found = if is_front {
+            self.forward()
+        } else {
+            self.backward()
+        }?;
+        let side = if is_front { &self.front } else { &self.back };
+        let record = side.cursor.record().filter(|_| is_found);
+        let record = record.filter(|(key, _)| self.is_left(key));
+        let Some((key, value)) = record.map(|(key, value)| (key.to_vec(), value.to_vec())) else {
+            return Ok(None);
+        };
+        let taken = Bound::Excluded(key.clone());
+        if is_front {
+            self.from = taken;
+        } else {
+            self.to = taken;
+        }
+        Ok(Some((key, value)))
+    }
+
+    fn take(&mut self, is_front: bool) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
+        if self.is_over {
+            return None;
+        }
+        let record = self.step(is_front).transpose();
+        self.is_over = !matches!(record, Some(Ok(_)));
+        record
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(true)
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(false)
+    }
+}
+
+impl FusedIterator for Range<'_> {}
