@@ -130,6 +130,9 @@ fn forge_chunk(bytes: &mut [u8], own: &Super, root: &mut Root, random: &mut Rand
     let set: Vec<usize> = (0..places.len())
         .filter(|at| places[*at] != [0; 8])
         .collect();
+    if set.is_empty() {
+        return None;
+    }
     for _ in 0..random.below(3) {
         let slot = *random.choose(&set);
         let place = Place::decode(u64::from_le_bytes(places[slot]))?;
