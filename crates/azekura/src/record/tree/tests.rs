@@ -187,3 +187,20 @@ fn a_check_names_what_the_bitmaps_have_wrong() {
     );
     assert!(damage.len() == 1 && damage[0].contains(&what), "{damage:?}");
 }
+
+#[test]
+fn a_unit_that_is_given_back_twice_poisons_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = TreeDb::create(folder.path().join("a.azt"), &small()).unwrap();
+    db.put(b"one", b"1").unwrap();
+    let space = &db.core.tree.nodes.space;
+    let class = crate::log::AllocationClass::Growth;
+    let unit = space.room().take_units(1, class, true).unwrap()[0];
+    let used = space.room().sizes().used;
+    space.room().give_units(unit, 1);
+    db.put(b"one", b"2").unwrap();
+    space.room().give_units(unit, 1);
+    assert_eq!(space.room().sizes().used + 1, used);
+    assert_eq!(db.put(b"one", b"3").unwrap_err().kind(), Kind::Poisoned);
+    assert_eq!(db.get(b"one").unwrap().as_deref(), Some(&b"2"[..]));
+}
