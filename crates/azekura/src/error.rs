@@ -37,11 +37,15 @@ pub enum Kind {
     Io,
     /// An earlier failed write or sync left the state unknown: drop the handle and reopen.
     Poisoned,
+    /// Others changed what a transaction rests on: begin it again.
+    Conflict,
+    /// A snapshot was ended, since what it held had become too much: take a new one.
+    TooOld,
 }
 
 impl Kind {
     /// All of them. Programs number them in this order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Invalid,
         Self::TooLarge,
         Self::Full,
@@ -50,6 +54,8 @@ impl Kind {
         Self::Corrupted,
         Self::Io,
         Self::Poisoned,
+        Self::Conflict,
+        Self::TooOld,
     ];
 
     /// The word a message begins with.
@@ -63,6 +69,8 @@ impl Kind {
             Self::Corrupted => "corrupted",
             Self::Io => "io",
             Self::Poisoned => "poisoned",
+            Self::Conflict => "conflict",
+            Self::TooOld => "too old",
         }
     }
 }

@@ -9,6 +9,7 @@ mod defects;
 mod formats;
 mod model;
 mod power;
+mod snapshots;
 mod threads;
 
 use azekura::Durability;

@@ -25,7 +25,8 @@ pub enum Begin {
 }
 
 impl Begin {
-    fn to(&self) -> To<'_> {
+    /// The way there.
+    pub fn to(&self) -> To<'_> {
         match self {
             Self::First => To::First,
             Self::At(key) | Self::After(key) => To::Key(key),
@@ -99,7 +100,42 @@ impl LeafCopy {
         self.source = None;
     }
 
-    /// Errors: `Full`.
+    /// Copies up to `most` entries of a leaf, from a place on. Errors: `Full`.
+    pub fn take_from(&mut self, node: Node<'_>, from: &Begin, most: usize) -> Result<Looked> {
+        self.clear();
+        let at = from.entry(node);
+        let end = node.count().min(at.saturating_add(most));
+        (at..end).try_for_each(|at| self.take(node, at))?;
+        let mut fence = Key::default();
+        Ok(if at < end {
+            Looked::Records
+        } else if node.upper(&mut fence).is_some() {
+            Looked::Beyond(fence.bytes().to_vec())
+        } else {
+            Looked::End
+        })
+    }
+
+    /// Copies up to `most` entries of a leaf that end with the last one less than a key, or its last. Errors: `Full`.
+    pub fn take_before(
+        &mut self,
+        node: Node<'_>,
+        key: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Looked> {
+        self.clear();
+        let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
+        (end.saturating_sub(most)..end).try_for_each(|at| self.take(node, at))?;
+        let mut fence = Key::default();
+        Ok(if end > 0 {
+            Looked::Records
+        } else if node.lower(&mut fence).is_some() {
+            Looked::Beyond(fence.bytes().to_vec())
+        } else {
+            Looked::End
+        })
+    }
+
     fn take(&mut self, node: Node<'_>, at: usize) -> Result<()> {
         node.key(at, &mut self.key);
         let begin = self.bytes.len();
@@ -166,7 +202,6 @@ impl<S: NodeStore> Tree<S> {
             if !self.is_still(&end) {
                 continue;
             }
-            copy.clear();
             let looked = read(self.node(end.frame), copy);
             if end.frame.latch.is_still(version) {
                 copy.source = Some(Source {
@@ -195,17 +230,7 @@ impl<S: NodeStore> Tree<S> {
     /// Copies up to `most` entries from a place on.
     pub fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
         self.look(from.to(), copy, &mut |node, copy| {
-            let at = from.entry(node);
-            let end = node.count().min(at.saturating_add(most));
-            (at..end).try_for_each(|at| copy.take(node, at))?;
-            let mut fence = Key::default();
-            Ok(if at < end {
-                Looked::Records
-            } else if node.upper(&mut fence).is_some() {
-                Looked::Beyond(fence.bytes().to_vec())
-            } else {
-                Looked::End
-            })
+            copy.take_from(node, from, most)
         })
     }
 
@@ -251,16 +276,7 @@ impl<S: NodeStore> Tree<S> {
         copy: &mut LeafCopy,
     ) -> Result<Looked> {
         self.look(To::Before(key), copy, &mut |node, copy| {
-            let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
-            (end.saturating_sub(most)..end).try_for_each(|at| copy.take(node, at))?;
-            let mut fence = Key::default();
-            Ok(if end > 0 {
-                Looked::Records
-            } else if node.lower(&mut fence).is_some() {
-                Looked::Beyond(fence.bytes().to_vec())
-            } else {
-                Looked::End
-            })
+            copy.take_before(node, key, most)
         })
     }
 }

@@ -152,6 +152,9 @@ impl Core {
             return Ok(());
         }
         self.win_room()?;
+        while !self.has_room(class, len) && self.end_oldest_snapshot() {
+            self.win_room()?;
+        }
         self.log.admit(class, len.max(8))
     }
 
@@ -162,6 +165,9 @@ impl Core {
         {
             self.log.healthy()?;
             Self::unless_full(self.win_room())?;
+            while !self.has_room(class, len) && self.end_oldest_snapshot() {
+                Self::unless_full(self.win_room())?;
+            }
         }
         Ok(())
     }
@@ -190,14 +196,22 @@ impl Core {
         Ok(())
     }
 
-    /// Does an update that finds no room in a full store once more, when room was won.
+    /// Does an update that finds no room in a full store once more, when room was won; what snapshots hold is room, too.
     pub(super) fn with_room<T>(&self, mut update: impl FnMut() -> Result<T>) -> Result<T> {
-        match update() {
-            Err(error) if error.kind() == Kind::Full && !epoch::is_within_update() => {
-                self.win_room()?;
-                update()
+        let mut done = update();
+        let is_full = |done: &Result<T>| {
+            let error = done.as_ref().err();
+            error.is_some_and(|error| error.kind() == Kind::Full)
+        };
+        if !is_full(&done) || epoch::is_within_update() {
+            return done;
+        }
+        loop {
+            self.win_room()?;
+            done = update();
+            if !is_full(&done) || !self.end_oldest_snapshot() {
+                return done;
             }
-            other => other,
         }
     }
 
@@ -234,7 +248,7 @@ impl Core {
         let from = self.journal_from.load(Ordering::Relaxed);
         let journal = self.log.appended().wrapping_sub(from);
         let room = self.tree.nodes.space.room().sizes();
-        let live = (room.used - room.waiting) * UNIT;
+        let live = room.live() * UNIT;
         let segment = self.log.geometry().segment_size();
         let interval = (live / 8)
             .clamp(INTERVAL_MIN, INTERVAL_MAX)

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::cut::{Cuts, Newest};
+use super::cut::{Cuts, Kept, Newest, Taking};
 use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, decode_page};
 use super::space::Space;
 use super::table::{Location, PageTable};
@@ -57,6 +57,8 @@ pub(super) struct About {
     pub(super) place: AtomicU64,
     /// The position of the first change that is not in that image; 0: it is as the page is.
     pub(super) first_dirty: AtomicU64,
+    /// The position of the last change that is in that image.
+    pub(super) stamp: AtomicU64,
 }
 
 /// What the thread that writes pages has.
@@ -184,7 +186,7 @@ impl PageCache {
     #[inline(always)]
     #[expect(
         clippy::cast_ptr_alignment,
-        reason = "they are 16 bytes each, from a page's beginning"
+        reason = "they are words, from a page's beginning"
     )]
     pub(super) fn about(&self, number: u32) -> &About {
         let number = u64::from(number) & (RESERVED_BYTES / FRAME - 1);
@@ -441,6 +443,8 @@ impl PageCache {
             }
             match self.read_page(page, place, stated, frame) {
                 Ok(()) => {
+                    let stamp = frame.words[0].load(Ordering::Relaxed);
+                    about.stamp.store(stamp, Ordering::Relaxed);
                     lock.set_dead(false);
                     return Ok(());
                 }
@@ -499,7 +503,7 @@ impl PageCache {
         Ok(())
     }
 
-    fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
+    pub(super) fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
         let what = match reason {
             NoPage::Sum => "a page is damaged",
             NoPage::Old => "a page is not the one that was written last",
@@ -509,7 +513,7 @@ impl PageCache {
     }
 
     #[cold]
-    fn damaged(&self, page: u32, place: Option<Place>, what: &str) -> Error {
+    pub(super) fn damaged(&self, page: u32, place: Option<Place>, what: &str) -> Error {
         let storage = self.log.storage();
         let error = Error::new(Kind::Corrupted, format!("{what} (number {page})"))
             .at(storage.path())
@@ -548,7 +552,8 @@ impl PageCache {
             } else {
                 first_dirty
             };
-            room.supersede_image(place, until);
+            let since = about.stamp.load(Ordering::Relaxed);
+            room.supersede_image(place, (since, until));
             room.retire_page(held.number, position);
             self.table.set(held.number, Location::Empty);
             about.first_dirty.store(0, Ordering::Relaxed);
@@ -565,14 +570,62 @@ impl PageCache {
 }
 
 impl PageCache {
-    /// Takes a page out of use, wherever it is; whether it was in use.
-    fn empty(&self, page: u32) -> bool {
+    /// A cut is over, as the room knows: versions that none needs are no more.
+    pub(super) fn forget_versions(&self, taking: &Taking) {
+        let (greatest, checkpoint) = {
+            let room = self.space.room();
+            (room.greatest_cut(), room.cut())
+        };
+        self.cuts.end(taking, greatest, |version| {
+            checkpoint.is_some_and(|cut| version.words_of(cut).is_some())
+                || self
+                    .space
+                    .room()
+                    .is_needed_by_snapshot(version.stamp, version.until)
+        });
+    }
+
+    /// Keeps a page as it is before a change at `until`, if the checkpoint that is being made or a snapshot needs that. The caller has
+    /// its frame's lock.
+    #[cold]
+    #[inline(never)]
+    fn keep(&self, page: u32, frame: &Frame, until: u64) {
+        let about = self.about(self.number_of(frame));
+        let stamp = frame.words[0].load(Ordering::Relaxed);
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        let is_needed = || {
+            let room = self.space.room();
+            // Of a page that is on storage the checkpoint has the place.
+            let is_to_write = |cut| 0 < first_dirty && first_dirty < cut;
+            let is_of = |cut| stamp < cut && cut <= until;
+            room.cut().is_some_and(|cut| is_to_write(cut) && is_of(cut))
+                || room.is_needed_by_snapshot(stamp, until)
+        };
+        self.cuts.keep(page, (stamp, until), is_needed, || {
+            if first_dirty == 0 {
+                Kept::Image(Place(about.place.load(Ordering::Relaxed)))
+            } else {
+                Kept::copy(&frame.words)
+            }
+        });
+    }
+
+    /// Takes a page out of use, wherever it is, by a change at `position`; whether it was in use.
+    fn empty(&self, page: u32, position: u64) -> bool {
         loop {
             let at = self.table.at(page);
             let number = match at {
                 Location::Empty => return false,
-                Location::Cold(_) if self.table.exchange(page, at, Location::Empty) => return true,
-                Location::Cold(_) => continue,
+                Location::Cold(place) => {
+                    // Its last change is not known without a look at it: a version that was kept before counts first.
+                    let is_needed = || self.space.room().is_needed_by_snapshot(0, position);
+                    let image = || Kept::Image(place);
+                    self.cuts.keep(page, (0, position), is_needed, image);
+                    if self.table.exchange(page, at, Location::Empty) {
+                        return true;
+                    }
+                    continue;
+                }
                 Location::Hot(number) | Location::Cool(number) => number,
             };
             let frame = self.at(number);
@@ -580,6 +633,7 @@ impl PageCache {
             if Self::page_in(frame) != Some(page) {
                 continue;
             }
+            self.keep(page, frame, position);
             lock.change();
             self.table.set(page, Location::Empty);
             let first_dirty = &self.about(number).first_dirty;
@@ -601,7 +655,7 @@ impl PageCache {
         let _writer = self.writer.lock();
         let pages = self.space.room().pages();
         for page in (0..pages).filter(|page| *page != root.number) {
-            if self.empty(page) {
+            if self.empty(page, position) {
                 self.table.mark_dirty(page);
                 self.space.room().retire_page(page, position);
             }
@@ -703,10 +757,9 @@ impl NodeStore for PageCache {
     fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
         let frame = held.frame;
         let about = self.about(self.number_of(frame));
-        let stamp = frame.words[0].load(Ordering::Relaxed);
         let first_dirty = about.first_dirty.load(Ordering::Relaxed);
-        if stamp < moment.newest.at() && first_dirty != 0 && moment.at >= moment.newest.at() {
-            self.cuts.keep(held.number, stamp, moment.at, &frame.words);
+        if frame.words[0].load(Ordering::Relaxed) < moment.newest.at() {
+            self.keep(held.number, frame, moment.at);
         }
         held.lock.change();
         if first_dirty == 0 {

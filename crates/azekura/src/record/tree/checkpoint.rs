@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use super::Core;
 use super::cache::PageCache;
+use super::cut::Taking;
 use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
 use super::space::SpaceSizes;
 use super::table::Location;
@@ -83,13 +84,13 @@ impl Core {
     pub(super) fn take_cut(&self) -> Cut {
         let pages = &self.tree.nodes;
         let appended = self.log.appended();
+        let taking = pages.cuts.taking();
         let (at, end) = {
             let _writer = pages.writer.lock();
             let publish = |cut| pages.space.room().begin_cut(cut);
-            pages.cuts.take(|| pages.end_as_cut(), publish)
+            pages.cuts.take(&taking, || pages.end_as_cut(), publish)
         };
-        self.log.domain().wait_for_critical_sections();
-        let count = self.counts.count_at_cut(pages.cuts.counter_before());
+        let count = self.count_at_cut(&taking);
         Cut {
             at,
             end,
@@ -98,21 +99,30 @@ impl Core {
         }
     }
 
+    /// The number of records at the cut that was just taken: all changes before it have changed their pages when this returns.
+    pub(super) fn count_at_cut(&self, _: &Taking) -> u64 {
+        self.log.domain().wait_for_critical_sections();
+        let counter = self.tree.nodes.cuts.counter_before();
+        self.counts.count_at_cut(counter)
+    }
+
     /// The other steps.
     pub(super) fn write_at(&self, state: &mut Checkpoint, cut: Cut) -> Result<()> {
         let pages = &self.tree.nodes;
         let Cut { end, appended, .. } = cut;
         let done = self.write_checkpoint(state, cut);
         {
+            let taking = pages.cuts.taking();
             let _writer = pages.writer.lock();
             pages.space.room().end_cut(done.is_ok());
-            pages.cuts.end();
+            pages.forget_versions(&taking);
         }
         if done.is_ok() {
             state.committed.appended = appended;
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
             self.log.release_before(end);
+            self.bound_snapshots();
             self.release_empty();
         } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();

@@ -1,25 +1,30 @@
 //! Cuts: moments in the history of a store at which readers see all of it, while writers continue; and the images of pages that
-//! such a moment needs.
+//! such a moment needs. A checkpoint is of a cut, and so is each snapshot.
 //!
 //! A change takes its position, by appending to the log, when all pages that it changes are locked; then it asks for the newest cut.
 //! Who takes a cut states first that one is coming, and then looks where the log ends. Both are in one order, so either the
 //! writer sees the cut, or the cut sees the writer's position before its own:
 //!
 //! ```text
-//!   writer   position t = append --> newest cut c? (waits while one is coming) --> t >= c: keeps what c needs of the page --> changes it
+//!   writer   position t = append --> newest cut c? (waits while one is coming) --> page last changed before c: keeps it --> changes it
 //!   cut      "coming" --> c = the log's end --> newest = c --> waits for critical sections: all before c have changed their pages
 //! ```
-//! 1. A page whose last change is before a cut is seen as it is; else by the version that was kept.
-//! 2. A version is kept once, by the first change after the cut, of a page that is not on storage as it was.
-//! 3. A version is of a cut if the last change in it is before the cut and the one that it was kept from is not.
+//! 1. A page at a cut is the first version that was kept of it from a change at or after the cut; there is none: the page as it is.
+//! 2. A version is kept before a change at `until` of a page last changed at `stamp`, if a cut that lives is after `stamp` and not
+//!    after `until`: where the page's image is, if it is on storage as it is, else its words. So a page has a version once for each
+//!    cut that needs it, and cuts without a change of the page between them share one.
+//! 3. A version of words that is of the checkpoint's cut is what the checkpoint has still to write. It is *settled* when it is written:
+//!    a snapshot that needs it finds the image.
+//! 4. A version that no cut needs is dropped when a cut ends.
 //!
-//! It does not know where pages are, nor what a cut is for.
+//! It does not know where pages are, which cuts live (`space`), nor what a cut is for. Cuts are taken and ended one at a time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::Words;
-use crate::explore::{self, Mutex};
+use super::layout::{Place, Words};
+use crate::explore::{self, Mutex, MutexGuard};
 use crate::node::tree::FRAME_WORDS;
 
 /// A cut is coming.
@@ -28,30 +33,69 @@ const COMING: u64 = u64::MAX;
 const SHARDS: usize = 64;
 
 /// A page as it was before a change.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Version {
     /// The position of the last change in it.
     pub(super) stamp: u64,
     /// The position of the change that it was kept from.
     pub(super) until: u64,
-    /// Its words.
-    pub(super) words: Box<Words>,
+    /// Where it is.
+    pub(super) image: Kept,
+}
+
+/// Where a version is.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// In memory.
+    Words(Arc<Words>),
+    /// On storage.
+    Image(Place),
+}
+
+impl Kept {
+    /// A copy of words.
+    pub(super) fn copy(words: &Words) -> Self {
+        let copy = [const { AtomicU64::new(0) }; FRAME_WORDS];
+        for (to, from) in copy.iter().zip(words) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Self::Words(Arc::new(copy))
+    }
+
+    fn is_words(&self) -> bool {
+        matches!(self, Self::Words(_))
+    }
 }
 
 impl Version {
-    /// Whether a cut sees it.
+    /// Whether a cut sees it, if it sees none that was kept before.
     pub(super) fn is_of(&self, cut: u64) -> bool {
         self.stamp < cut && cut <= self.until
     }
+
+    /// Its words, if it is one that the checkpoint of a cut has to write.
+    pub(super) fn words_of(&self, cut: u64) -> Option<&Arc<Words>> {
+        match &self.image {
+            Kept::Words(words) if self.is_of(cut) => Some(words),
+            _ => None,
+        }
+    }
 }
+
+/// Held by who takes a cut or ends one.
+#[derive(Debug, Default)]
+pub(super) struct Taking(());
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Cuts {
-    /// The cut of the last checkpoint, of which bit 0 is the counter of changes after it; 0: there is none.
+    /// The greatest cut that lives, of which bit 0 is the counter of changes after the last that was taken; 0: there is none.
     newest: AtomicU64,
-    /// By page.
+    taking: Mutex<Taking>,
+    /// By page, in the order in which they were kept.
     versions: Vec<Mutex<HashMap<u32, Vec<Version>>>>,
+    /// Versions in memory. Relaxed: a count.
+    in_memory: AtomicU64,
 }
 
 /// The newest cut, as a change saw it.
@@ -82,7 +126,9 @@ impl Default for Cuts {
     fn default() -> Self {
         Self {
             newest: AtomicU64::new(0),
+            taking: Mutex::default(),
             versions: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            in_memory: AtomicU64::new(0),
         }
     }
 }
@@ -112,9 +158,15 @@ impl Cuts {
         }
     }
 
-    /// Takes a cut where `end` states that the log ends, by one thread at a time; calls `publish` with it before any writer continues.
+    /// Waits until no cut is being taken or ended.
+    pub(super) fn taking(&self) -> MutexGuard<'_, Taking> {
+        self.taking.lock()
+    }
+
+    /// Takes a cut where `end` states that the log ends; calls `publish` with it before any writer continues.
     pub(super) fn take<T>(
         &self,
+        _: &Taking,
         end: impl FnOnce() -> (u64, T),
         publish: impl FnOnce(u64),
     ) -> (u64, T) {
@@ -127,66 +179,110 @@ impl Cuts {
         (cut, what)
     }
 
-    /// The counter of changes before the cut.
+    /// The counter of changes before the cut that was taken last.
     pub(super) fn counter_before(&self) -> usize {
         1 - (self.newest.load(Ordering::SeqCst) & 1) as usize
     }
 
-    /// The cut is over: nothing is kept for it any more.
-    pub(super) fn end(&self) {
+    /// A cut is over: `greatest` is the greatest of those that live, 0 if none does, and `is_needed` states which versions they need.
+    pub(super) fn end(&self, _: &Taking, greatest: u64, is_needed: impl Fn(&Version) -> bool) {
         let newest = self.newest.load(Ordering::SeqCst);
-        self.newest.store(newest & 1, Ordering::SeqCst);
+        self.newest.store(greatest | newest & 1, Ordering::SeqCst);
         for shard in &self.versions {
-            shard.lock().clear();
+            let mut shard = shard.lock();
+            for versions in shard.values_mut() {
+                versions.retain(|version| is_needed(version) || self.forget(version));
+            }
+            shard.retain(|_, versions| !versions.is_empty());
         }
+    }
+
+    /// A version is no more. `false`.
+    fn forget(&self, version: &Version) -> bool {
+        if version.image.is_words() {
+            self.in_memory.fetch_sub(1, Ordering::Relaxed);
+        }
+        false
     }
 
     fn shard(&self, page: u32) -> &Mutex<HashMap<u32, Vec<Version>>> {
         &self.versions[page as usize % SHARDS]
     }
 
-    /// Keeps a page's words before a change at `until`.
+    /// Keeps a page that was last changed at `stamp`, before a change at `until`, if a cut needs that.
     #[cold]
-    pub(super) fn keep(&self, page: u32, stamp: u64, until: u64, words: &Words) {
-        let copy = Box::new([const { AtomicU64::new(0) }; FRAME_WORDS]);
-        for (to, from) in copy.iter().zip(words) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    pub(super) fn keep(
+        &self,
+        page: u32,
+        (stamp, until): (u64, u64),
+        is_needed: impl FnOnce() -> bool,
+        image: impl FnOnce() -> Kept,
+    ) {
+        let mut shard = self.shard(page).lock();
+        if !is_needed() {
+            return;
+        }
+        let image = image();
+        if image.is_words() {
+            self.in_memory.fetch_add(1, Ordering::Relaxed);
         }
         let version = Version {
             stamp,
             until,
-            words: copy,
+            image,
         };
-        let mut shard = self.shard(page).lock();
         shard.entry(page).or_default().push(version);
     }
 
-    /// Takes the version of a page that a cut sees.
-    pub(super) fn take_version(&self, page: u32, cut: u64) -> Option<Version> {
-        let mut shard = self.shard(page).lock();
-        let versions = shard.get_mut(&page)?;
-        let at = versions.iter().position(|version| version.is_of(cut))?;
-        Some(versions.swap_remove(at))
+    /// The version of a page that a cut sees.
+    pub(super) fn version(&self, page: u32, cut: u64) -> Option<Version> {
+        explore::yield_point();
+        let shard = self.shard(page).lock();
+        let mut versions = shard.get(&page)?.iter();
+        versions.find(|version| version.is_of(cut)).cloned()
     }
 
-    /// Puts a version back that was taken.
-    pub(super) fn put_back(&self, page: u32, version: Version) {
+    /// The version of a page that was kept from a change is also on storage.
+    pub(super) fn settle(
+        &self,
+        page: u32,
+        until: u64,
+        place: Place,
+        is_needed: impl Fn(&Version) -> bool,
+    ) {
         let mut shard = self.shard(page).lock();
-        shard.entry(page).or_default().push(version);
+        let Some(versions) = shard.get_mut(&page) else {
+            return;
+        };
+        versions.retain_mut(|version| {
+            if version.until != until || !version.image.is_words() {
+                return true;
+            }
+            self.forget(version);
+            version.image = Kept::Image(place);
+            is_needed(version)
+        });
+        if versions.is_empty() {
+            shard.remove(&page);
+        }
     }
 
-    /// The pages that have a version which a cut sees; all other versions are dropped.
-    pub(super) fn pages_with_versions(&self, cut: u64) -> Vec<u32> {
+    /// The pages of which the checkpoint of a cut has to write a version, unless it is written as the page is.
+    pub(super) fn pages_to_write(&self, cut: u64) -> Vec<u32> {
         let mut pages = Vec::new();
         for shard in &self.versions {
-            let mut shard = shard.lock();
-            for versions in shard.values_mut() {
-                versions.retain(|version| version.is_of(cut));
-            }
-            shard.retain(|_, versions| !versions.is_empty());
-            pages.extend(shard.keys());
+            let shard = shard.lock();
+            let is_to_write =
+                |versions: &Vec<Version>| versions.iter().any(|of| of.words_of(cut).is_some());
+            let written = shard.iter().filter(|(_, versions)| is_to_write(versions));
+            pages.extend(written.map(|(page, _)| *page));
         }
         pages
+    }
+
+    /// Versions in memory.
+    pub(super) fn in_memory(&self) -> u64 {
+        self.in_memory.load(Ordering::Relaxed)
     }
 }
 
@@ -199,16 +295,17 @@ mod tests {
         let cuts = Cuts::default();
         let first = cuts.newest().counter(1);
         let mut before = first;
+        let taking = cuts.taking();
         for cut in [800, 1600, 2400] {
             let mut published = 0;
-            cuts.take(|| (cut, ()), |at| published = at);
+            cuts.take(&taking, || (cut, ()), |at| published = at);
             assert_eq!(published, cut);
             let newest = cuts.newest();
             assert_eq!(newest.at(), cut);
             assert_eq!(newest.counter(cut - 8), before, "before the cut at {cut}");
             assert_eq!(newest.counter(cut), 1 - before, "from the cut at {cut} on");
             assert_eq!(cuts.counter_before(), before);
-            cuts.end();
+            cuts.end(&taking, 0, |_| false);
             assert_eq!(
                 cuts.newest().counter(cut + 8),
                 1 - before,
@@ -216,37 +313,47 @@ mod tests {
             );
             before = 1 - before;
         }
+        // An older one still lives.
+        cuts.end(&taking, 800, |_| false);
+        assert_eq!(cuts.newest().at(), 800);
+        assert_eq!(cuts.newest().counter(2408), before);
     }
 
     #[test]
     fn a_version_is_of_the_cuts_between_its_last_change_and_the_next() {
         let cuts = Cuts::default();
         let words = [const { AtomicU64::new(7) }; FRAME_WORDS];
-        cuts.keep(3, 100, 200, &words);
-        cuts.keep(3, 200, 300, &words);
+        cuts.keep(3, (100, 200), || true, || Kept::copy(&words));
+        cuts.keep(3, (200, 300), || true, || Kept::copy(&words));
+        // Of a page whose last change is not known, the version that was kept first counts.
+        cuts.keep(3, (0, 400), || true, || Kept::Image(Place(9)));
+        cuts.keep(3, (400, 500), || false, || unreachable!("no cut needs it"));
+        assert_eq!(cuts.in_memory(), 2);
         for (cut, found) in [
-            (100, None),
+            (100, Some(0)),
             (101, Some(100)),
             (200, Some(100)),
             (201, Some(200)),
-            (301, None),
+            (301, Some(0)),
+            (401, None),
         ] {
-            let version = cuts.take_version(3, cut);
-            assert_eq!(
-                version.as_ref().map(|version| version.stamp),
-                found,
-                "cut {cut}"
-            );
-            if let Some(version) = version {
-                cuts.put_back(3, version);
-            }
+            let version = cuts.version(3, cut);
+            let stamp = version.as_ref().map(|version| version.stamp);
+            assert_eq!(stamp, found, "cut {cut}");
         }
-        assert_eq!(cuts.pages_with_versions(250), [3]);
-        assert!(
-            cuts.take_version(3, 150).is_none(),
-            "it was of an older cut"
-        );
-        cuts.end();
-        assert!(cuts.take_version(3, 250).is_none());
+        assert_eq!(cuts.pages_to_write(250), [3]);
+        assert!(cuts.pages_to_write(350).is_empty(), "it is on storage");
+        cuts.settle(3, 300, Place(8), |version| version.is_of(250));
+        assert!(cuts.pages_to_write(250).is_empty(), "it is written");
+        let version = cuts.version(3, 250).unwrap();
+        assert!(matches!(version.image, Kept::Image(Place(8))));
+        cuts.settle(3, 200, Place(7), |_| false);
+        assert!(cuts.version(3, 150).is_some_and(|of| of.until == 400));
+        assert_eq!(cuts.in_memory(), 0);
+        let taking = cuts.taking();
+        cuts.end(&taking, 250, |version| version.is_of(250));
+        assert!(cuts.version(3, 250).is_some());
+        cuts.end(&taking, 0, |_| false);
+        assert!(cuts.version(3, 250).is_none());
     }
 }

@@ -10,12 +10,14 @@
 //! 4. A checkpoint is of one moment, and stops no thread: who changes a page that it still has to write keeps a copy of that.
 //! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written, copies of pages that are changed
 //!    meanwhile. A cache full of changed pages slows writers, who write some themselves.
-//! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark; it is not of one moment.
+//! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark. That of a snapshot is of one moment,
+//!    while writers continue, and so are all reads of it.
 //! 7. Ascending keys leave full leaves; random ones are two thirds full. Keys have up to 510 bytes. Values of more than 510
 //!    bytes stand outside of their leaf, in units of 4 KiB, and cost a read each.
 //!
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
+//!   snapshot               reading the store as it was at a cut
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   write_back             pages to new places       space, bitmap  units, and when they are free again     run  values outside
 //!   check, repair, copy    of the whole file
@@ -38,6 +40,7 @@ mod open;
 mod read;
 mod repair;
 mod run;
+mod snapshot;
 mod space;
 mod table;
 #[cfg(test)]
@@ -46,6 +49,7 @@ mod update;
 mod walk;
 mod write_back;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +58,7 @@ use std::time::Duration;
 use cache::PageCache;
 
 pub use repair::{TreeRepairReport, repair};
+pub use snapshot::Snapshot;
 
 use crate::counter::Counter;
 use crate::damage::Damage;
@@ -117,6 +122,8 @@ pub struct OpenOptions {
     pub background: bool,
     /// How large the file may become; only addresses are reserved. 1 TiB.
     pub capacity: u64,
+    /// Bytes of the file that snapshots may hold before the oldest is ended; a quarter of the file, if that is more. 1 GiB.
+    pub snapshot_room: u64,
 }
 
 setters! {
@@ -127,6 +134,7 @@ setters! {
         sync_interval: impl Into<Option<Duration>>,
         background: bool,
         capacity: u64,
+        snapshot_room: u64,
     }
     CreateOptions {
         order: Order,
@@ -144,6 +152,7 @@ impl Default for OpenOptions {
             sync_interval: None,
             background: true,
             capacity: 1 << 40,
+            snapshot_room: 1 << 30,
         }
     }
 }
@@ -161,6 +170,8 @@ struct Core {
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     counts: Counts,
+    /// Those that live, in the order in which they were taken.
+    snapshots: Mutex<VecDeque<snapshot::Live>>,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// What replay found damaged.
@@ -213,6 +224,19 @@ impl Counts {
         *before += self.since[counter].signed_sum();
         self.since[counter].reset();
         (*before).max(0).cast_unsigned()
+    }
+}
+
+impl Core {
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "tree",
+            evicts: false,
+            durability: Some(self.options.durability),
+            update_many_is_crash_atomic: true,
+            key_len_max: KEY_LEN_MAX,
+            value_len_max: VALUE_LEN_MAX,
+        }
     }
 }
 
@@ -300,6 +324,9 @@ impl TreeDb {
             ),
             ("cache_bytes", core.options.cache.to_string()),
             ("dirty_pages", pages.dirty().to_string()),
+            ("snapshots", core.snapshots.lock().len().to_string()),
+            ("held_bytes", (room.held * layout::UNIT).to_string()),
+            ("versions_in_memory", pages.cuts.in_memory().to_string()),
             (
                 "page_reads",
                 pages.reads.load(Ordering::Relaxed).to_string(),
@@ -327,7 +354,7 @@ impl Reader for TreeDb {
         visit: &mut Visit<'_>,
         damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
-        self.core.walk(from, visit, damaged)
+        walk::walk(&**self.core, from, visit, damaged)
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
@@ -344,7 +371,7 @@ impl Reader for TreeDb {
         let room = pages.space.room().sizes();
         Stats {
             count: core.counts.sum(),
-            live_bytes: (room.used - room.waiting) * layout::UNIT,
+            live_bytes: room.live() * layout::UNIT,
             file_bytes: core.log.storage().size().unwrap_or(0),
             memory_bytes: pages.memory_bytes(),
             more: vec![
@@ -357,14 +384,7 @@ impl Reader for TreeDb {
     }
 
     fn promise(&self) -> Promise {
-        Promise {
-            engine: "tree",
-            evicts: false,
-            durability: Some(self.core.options.durability),
-            update_many_is_crash_atomic: true,
-            key_len_max: KEY_LEN_MAX,
-            value_len_max: VALUE_LEN_MAX,
-        }
+        self.core.promise()
     }
 
     fn as_ordered(&self) -> Option<&dyn Ordered> {
@@ -408,7 +428,7 @@ impl Ordered for TreeDb {
     }
 
     fn cursor(&self) -> Box<dyn Cursor + '_> {
-        Box::new(walk::RecordCursor::new(&self.core))
+        Box::new(walk::RecordCursor::new(&**self.core))
     }
 }
 

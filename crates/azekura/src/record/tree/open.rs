@@ -319,6 +319,7 @@ fn build_in(
     Ok(Core {
         gate: Gate::new(log.domain().clone()),
         counts: Counts::new(count)?,
+        snapshots: Mutex::default(),
         checkpoint: Mutex::new(Checkpoint {
             committed: kernel::Committed::found(superblock, pieces),
             bitmaps: root.bitmaps.clone(),

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::open::open_salvaged;
+use super::walk::walk;
 use super::{CreateOptions, TreeDb};
 use crate::error::Result;
 use crate::io::file::Files;
@@ -80,7 +81,7 @@ pub(super) fn repair_storage(
             Err(_) => ControlFlow::Break(()),
         }
     };
-    let walked = core.walk(None, &mut show, &mut |error| {
+    let walked = walk(&core, None, &mut show, &mut |error| {
         report.lose(error.without_remedy().to_string());
         Ok(())
     });

@@ -2,18 +2,22 @@
 //!
 //! ```text
 //!   free --taken--> young --cut of a checkpoint--> old --superseded--> limbo --a later checkpoint is durable--> aging --> free
-//!                     `--superseded: no checkpoint names it------------------------------------------------------^
+//!                     `--superseded: no checkpoint names it-----------------------------v------------------------^
+//!                                                                         held, while a snapshot needs it
 //! ```
 //! 1. A unit that the durable checkpoint names, or one that is being made, is not handed out.
 //! 2. What is superseded by a change at position q is in limbo until a checkpoint whose cut is after q is durable.
 //! 3. A reader may still look at the run of a value that it found: such units age for a grace period.
-//! 4. A page number is used again by the same rule.
-//! 5. A unit that is given back and is free already poisons the store: bitmaps and pages contradict each other.
+//! 4. A page number is used again by rule 2.
+//! 5. What was in use after position s until it was superseded at q is held while a snapshot lives whose cut is after s and not
+//!    after q. No checkpoint names what is held.
+//! 6. A unit that is given back and is free already poisons the store: bitmaps and pages contradict each other.
 //!
 //! While a checkpoint is being made, it also keeps the places that pages had at its cut, where they have others since:
 //! `overrides`. One lock guards all of it, held for moments only; what is read and written is not its business.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::bitmap::{GroupBits, IMPOSSIBLE, bit, set, units_of};
@@ -112,11 +116,29 @@ impl Group {
     }
 }
 
-/// What is free when a later checkpoint is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
+/// What is out of use, and free when a checkpoint after it is durable and no snapshot needs it.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    /// It was in use by cuts after this position ..
+    since: u64,
+    /// .. and not after this one.
+    until: u64,
+    what: Left,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Left {
     Units(u64, u32),
     Page(u32),
+}
+
+impl Leaving {
+    fn units(&self) -> Option<(u64, u32)> {
+        match self.what {
+            Left::Units(unit, count) => Some((unit, count)),
+            Left::Page(_) => None,
+        }
+    }
 }
 
 /// See the module's text.
@@ -141,8 +163,14 @@ struct State {
     next: (u32, u32),
     /// The same of runs.
     next_run: (u32, u32),
-    /// With the position of what superseded it.
-    limbo: Vec<(u64, Leaving)>,
+    /// Waits for a checkpoint.
+    limbo: Vec<Leaving>,
+    /// Waits for the end of a snapshot: no checkpoint names it.
+    held: Vec<Leaving>,
+    /// Cuts of the snapshots that live, and how many each has.
+    snapshots: BTreeMap<u64, u32>,
+    /// Positions of records that name runs, since the first snapshot that lives.
+    born: HashMap<u64, u64>,
     /// Out of use, and readers may still look at them: those that no later reader can find, sealed together.
     unread: Vec<(u64, u32)>,
     aging: Vec<Batch<(u64, u32)>>,
@@ -160,6 +188,8 @@ struct State {
     overrides: HashMap<u32, Place>,
     /// Units in limbo.
     waiting: u64,
+    /// Units that are held.
+    held_units: u64,
     /// Units of all groups, and those in use.
     units: u64,
     used: u64,
@@ -186,6 +216,13 @@ impl Space {
     }
 }
 
+impl SpaceSizes {
+    /// Units that the store needs as it is.
+    pub(super) fn live(&self) -> u64 {
+        self.used - self.waiting - self.held
+    }
+}
+
 /// Figures about the room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpaceSizes {
@@ -195,6 +232,8 @@ pub(super) struct SpaceSizes {
     pub(super) used: u64,
     /// Of these those that wait for a checkpoint.
     pub(super) waiting: u64,
+    /// Of these those that only snapshots need.
+    pub(super) held: u64,
     /// Page numbers in use.
     pub(super) pages: u64,
 }
@@ -222,6 +261,7 @@ impl SpaceGuard<'_> {
             units: self.state.units,
             used: self.state.used,
             waiting: self.state.waiting,
+            held: self.state.held_units,
             pages: u64::from(self.state.pages)
                 - (self.state.free_pages.len() + self.state.empty_chunks.len() * CHUNK) as u64,
         }
@@ -416,6 +456,9 @@ impl SpaceGuard<'_> {
         if let Some((_, at)) = self.state.pending.get_mut(&unit) {
             *at = position;
         }
+        if !self.state.snapshots.is_empty() {
+            self.state.born.insert(unit, position);
+        }
     }
 
     /// Units are free that no checkpoint and no reader knows.
@@ -434,42 +477,98 @@ impl SpaceGuard<'_> {
         }
     }
 
-    /// A page's image is superseded by one that has a change at `position`, and no reader looks at it.
-    pub(super) fn supersede_image(&mut self, place: Place, position: u64) {
+    /// A page's image, with changes up to the position `since`, is superseded by one that has a change at `until`, and no reader of
+    /// the store looks at it.
+    pub(super) fn supersede_image(&mut self, place: Place, (since, until): (u64, u64)) {
         if place.is_none() {
             return;
         }
-        if self.is_young(place.unit()) {
-            self.give_units(place.unit(), 1);
+        if !self.is_young(place.unit()) {
+            self.wait(since, until, Left::Units(place.unit(), 1));
+        } else if self.is_needed_by_snapshot(since, until) {
+            self.hold(since, until, (place.unit(), 1));
         } else {
-            self.wait(position, Leaving::Units(place.unit(), 1));
+            self.give_units(place.unit(), 1);
         }
     }
 
     /// A run is superseded by a change at `position`. Readers may still look at it.
     pub(super) fn supersede_run(&mut self, unit: u64, count: u32, position: u64) {
-        if self.is_young(unit) {
-            self.state.pending.remove(&unit);
+        let since = self.state.born.remove(&unit).unwrap_or(0);
+        if !self.is_young(unit) {
+            self.wait(since, position, Left::Units(unit, count));
+            return;
+        }
+        self.state.pending.remove(&unit);
+        if self.is_needed_by_snapshot(since, position) {
+            self.hold(since, position, (unit, count));
+        } else {
             self.state.unread.push((unit, count));
             let units = self.state.unread.iter().map(|(_, count)| *count);
             if self.state.unread.len() >= SEALED || units.sum::<u32>() >= SEALED_UNITS {
                 self.seal();
             }
-        } else {
-            self.wait(position, Leaving::Units(unit, count));
         }
     }
 
-    /// A page number is out of use by a change at `position`.
+    /// A page number is out of use by a change at `position`. No snapshot needs it: a version of the page is found first.
     pub(super) fn retire_page(&mut self, page: u32, position: u64) {
-        self.wait(position, Leaving::Page(page));
+        self.wait(position, position, Left::Page(page));
     }
 
-    fn wait(&mut self, position: u64, leaving: Leaving) {
-        if let Leaving::Units(_, count) = leaving {
+    fn wait(&mut self, since: u64, until: u64, what: Left) {
+        if let Left::Units(_, count) = what {
             self.state.waiting += u64::from(count);
         }
-        self.state.limbo.push((position, leaving));
+        self.state.limbo.push(Leaving { since, until, what });
+    }
+
+    fn hold(&mut self, since: u64, until: u64, (unit, count): (u64, u32)) {
+        self.state.held_units += u64::from(count);
+        let what = Left::Units(unit, count);
+        self.state.held.push(Leaving { since, until, what });
+    }
+
+    /// Whether a snapshot's cut is after one position and not after the other.
+    pub(super) fn is_needed_by_snapshot(&self, since: u64, until: u64) -> bool {
+        let cuts = (Bound::Excluded(since), Bound::Included(until.max(since)));
+        until > since && self.state.snapshots.range(cuts).next().is_some()
+    }
+
+    /// A snapshot has this cut.
+    pub(super) fn begin_snapshot(&mut self, cut: u64) {
+        *self.state.snapshots.entry(cut).or_default() += 1;
+    }
+
+    /// One snapshot less has this cut: what none needs any more is free.
+    pub(super) fn end_snapshot(&mut self, cut: u64) {
+        if let Some(count) = self.state.snapshots.get_mut(&cut) {
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+        }
+        self.state.snapshots.remove(&cut);
+        if self.state.snapshots.is_empty() {
+            self.state.born.clear();
+        }
+        let held = std::mem::take(&mut self.state.held);
+        for leaving in held {
+            if self.is_needed_by_snapshot(leaving.since, leaving.until) {
+                self.state.held.push(leaving);
+            } else if let Some((unit, count)) = leaving.units() {
+                self.state.held_units -= u64::from(count);
+                self.state.unread.push((unit, count));
+            }
+        }
+        self.seal();
+        self.reap();
+    }
+
+    /// The greatest cut that lives, of the checkpoint that is being made or of a snapshot; 0: there is none.
+    pub(super) fn greatest_cut(&self) -> u64 {
+        let snapshot = self.state.snapshots.keys().next_back();
+        snapshot.copied().max(self.state.cut).unwrap_or(0)
     }
 
     fn is_young(&self, unit: u64) -> bool {
@@ -523,11 +622,16 @@ impl SpaceGuard<'_> {
         }
     }
 
-    /// The image of a page that was taken out of use since the cut stands here; with the next checkpoint it is free.
-    pub(super) fn note_image_at_cut(&mut self, page: u32, place: Place) {
-        let cut = self.state.cut.unwrap_or(0);
+    /// The image of a page that was taken out of use since the cut stands here: it has the changes up to the position `since`, and
+    /// not that at `until`, which is after the cut. With the next checkpoint it is free.
+    pub(super) fn note_image_at_cut(
+        &mut self,
+        page: u32,
+        place: Place,
+        (since, until): (u64, u64),
+    ) {
         self.state.overrides.insert(page, place);
-        self.wait(cut, Leaving::Units(place.unit(), 1));
+        self.wait(since, until, Left::Units(place.unit(), 1));
     }
 
     /// The checkpoint is durable, or was given up.
@@ -540,16 +644,20 @@ impl SpaceGuard<'_> {
             return;
         }
         let limbo = std::mem::take(&mut self.state.limbo);
-        let (free, waiting): (Vec<_>, Vec<_>) = limbo.into_iter().partition(|(at, _)| *at < cut);
+        let (left, waiting): (Vec<_>, Vec<_>) = limbo.into_iter().partition(|of| of.until < cut);
         self.state.limbo = waiting;
         let mut units = Vec::new();
-        for (_, leaving) in free {
-            match leaving {
-                Leaving::Units(unit, count) => {
+        for Leaving { since, until, what } in left {
+            match what {
+                Left::Units(unit, count) => {
                     self.state.waiting -= u64::from(count);
-                    units.push((unit, count));
+                    if self.is_needed_by_snapshot(since, until) {
+                        self.hold(since, until, (unit, count));
+                    } else {
+                        units.push((unit, count));
+                    }
                 }
-                Leaving::Page(page) => self.state.free_pages.push(page),
+                Left::Page(page) => self.state.free_pages.push(page),
             }
         }
         self.state.unread.extend(units);
@@ -571,10 +679,9 @@ impl SpaceGuard<'_> {
                 }
             }
         };
-        for (_, already) in &self.state.limbo {
-            if let Leaving::Units(unit, count) = already {
-                clear(&mut leaving, *unit, *count);
-            }
+        let already = self.state.limbo.iter().chain(&self.state.held);
+        for (unit, count) in already.filter_map(Leaving::units) {
+            clear(&mut leaving, unit, count);
         }
         let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
         for (unit, count) in aging.chain(&self.state.unread) {
@@ -585,12 +692,15 @@ impl SpaceGuard<'_> {
             while at < end {
                 let after = (at..end).take_while(|at| bit(&bits, *at)).count() as u32;
                 if after > 0 {
-                    self.wait(position, Leaving::Units(first + u64::from(at), after));
+                    let units = Left::Units(first + u64::from(at), after);
+                    // Which of them are of pages, and since when, is not looked for.
+                    self.wait(0, position, units);
                 }
                 at += after + 1;
             }
         }
         self.state.pending.clear();
+        self.state.born.clear();
     }
 
     /// Groups without a unit in use, which are handed out no more: those of the durable checkpoint are in use.
@@ -626,16 +736,13 @@ impl SpaceGuard<'_> {
             };
             bits.insert(*index, words.map(named).collect());
         }
-        let limbo = self.state.limbo.iter();
-        let limbo = limbo.filter_map(|(at, leaving)| match leaving {
-            Leaving::Units(unit, count) if *at < cut => Some((*unit, *count)),
-            Leaving::Units(..) | Leaving::Page(_) => None,
-        });
+        let limbo = self.state.limbo.iter().filter(|of| of.until < cut);
+        let left = limbo.chain(&self.state.held).filter_map(Leaving::units);
         let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
         let aging = aging.chain(&self.state.unread);
         let pending = self.state.pending.iter();
         let pending = pending.filter(|(_, (_, at))| *at >= cut);
-        let not_named = limbo
+        let not_named = left
             .chain(aging.copied())
             .chain(pending.map(|(unit, (count, _))| (*unit, *count)));
         for (unit, count) in not_named {

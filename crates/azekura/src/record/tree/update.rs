@@ -333,8 +333,8 @@ impl Core {
             class
         };
         self.log.admit(class, Entry::batch_len(&entries))?;
-        let held = self.make_room(held, &changes)?;
-        self.apply(held, changes, &entries, class)
+        let leaves = self.make_room(held, &changes)?;
+        self.apply(leaves, changes, &entries, class)
     }
 
     /// `TooLarge` if an update of many would hold so many leaves that the cache could be full of them.
@@ -352,13 +352,14 @@ impl Core {
         .remedy("update fewer at once, or open the store with a larger cache"))
     }
 
-    /// Divides leaves, which are held, until each has room for all changes in it.
+    /// Divides leaves, which are held, until each has room for all changes in it; those with changes, and the others.
     fn make_room<'t>(
         &'t self,
         held: Vec<Held<'t>>,
         changes: &[Change<'_, '_>],
-    ) -> Result<Vec<Held<'t>>> {
+    ) -> Result<(Vec<Held<'t>>, Vec<Held<'t>>)> {
         let mut ready: Vec<Held<'t>> = room::vec(held.len())?;
+        let mut unchanged: Vec<Held<'t>> = room::vec(held.len())?;
         let mut waiting = held;
         waiting.reverse();
         let mut next = 0;
@@ -381,6 +382,9 @@ impl Core {
                 next += here;
                 if here > 0 {
                     ready.push(leaf);
+                } else {
+                    room::more(&mut unchanged, 1)?;
+                    unchanged.push(leaf);
                 }
                 continue;
             }
@@ -393,18 +397,19 @@ impl Core {
                 let (at, _) = node.find(key);
                 self.tree.divide_at(leaf, at, key, ())?
             };
-            self.check_leaves(ready.len() + waiting.len())?;
+            self.check_leaves(ready.len() + unchanged.len() + waiting.len())?;
             room::more(&mut waiting, 2)?;
             waiting.push(right);
             waiting.push(left);
         }
-        Ok(ready)
+        Ok((ready, unchanged))
     }
 
-    /// Appends and applies changes whose leaves are held and have room.
+    /// Appends and applies changes whose leaves are held and have room. The others are as they are until that is done: no cut has a
+    /// later change of one of them, and not these.
     fn apply(
         &self,
-        held: Vec<Held<'_>>,
+        (held, unchanged): (Vec<Held<'_>>, Vec<Held<'_>>),
         changes: Vec<Change<'_, '_>>,
         entries: &[Entry<'_>],
         class: AllocationClass,
@@ -439,7 +444,7 @@ impl Core {
                 }
             }
         }
-        drop(held);
+        drop((held, unchanged));
         drop(moment);
         for key in sparse {
             self.join_leaf(key);
@@ -462,6 +467,7 @@ impl Core {
             // No cut comes between the journal's frame and the pages.
             let _checkpoint = self.checkpoint.lock();
             let _alone = self.gate.alone();
+            let _taking = self.tree.nodes.cuts.taking();
             self.clear_alone()
         })?;
         self.end()

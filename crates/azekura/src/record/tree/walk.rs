@@ -2,12 +2,15 @@
 //!
 //! A leaf is copied as it was at one moment (`node::tree`), then shown. It holds nothing while it shows a record but a pin, for the
 //! runs of values. What is damaged is shown to who asked for that, and passed by where its neighbours are known.
+//!
+//! It walks through a [`View`]: the store as it is, or as it was (`snapshot`).
 
 use super::{Core, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::log::manifest::remedy;
 use crate::node::tree::{Begin, LeafCopy, Looked, Place};
+use crate::order::Order;
 use crate::record::key_bookmark;
 use crate::room;
 
@@ -16,101 +19,131 @@ const FIRST: usize = 8;
 /// How many times as many a cursor copies when it continues in its direction.
 const MORE: usize = 16;
 
-impl Core {
-    fn start(key: &[u8], is_after: bool) -> Result<Begin> {
-        let key = room::copy(key)?;
-        Ok(if is_after {
-            Begin::After(key)
-        } else {
-            Begin::At(key)
-        })
+/// What is walked through.
+pub(super) trait View: Copy {
+    /// Whose records they are.
+    fn core(&self) -> &Core;
+    /// Copies up to `most` entries from a place on.
+    fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
+    /// Copies up to `most` entries that end with the last one less than a key, or of all.
+    fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
+    /// Whether a look at a leaf that was copied would give the same now.
+    fn is_as_copied(&self, copy: &LeafCopy) -> bool;
+    /// Where the smallest part ends that has a place and cannot be loaded; `None`: nowhere.
+    fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>>;
+    /// The value that a word of a leaf names.
+    fn value_outside(&self, word: u64) -> Result<Vec<u8>>;
+}
+
+impl View for &Core {
+    fn core(&self) -> &Core {
+        self
     }
 
-    /// Moves a walk on. `Corrupted` where that is not after it.
-    fn go_to(&self, from: &mut Begin, next: Begin) -> Result<()> {
-        if from.is_before(&next, self.tree.order) {
-            *from = next;
-            return Ok(());
-        }
-        Err(self.out_of_order())
+    fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.tree.take_from(from, most, copy)
     }
 
-    fn out_of_order(&self) -> Error {
-        let storage = self.log.storage();
-        Error::new(Kind::Corrupted, "pages have their keys out of order")
-            .at(storage.path())
-            .remedy(remedy(&**storage))
+    fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.tree.take_before(key, most, copy)
     }
 
-    /// The value of an entry of a copied leaf.
-    fn value_of(&self, key: &[u8], place: Place, value: &[u8], into: &mut Vec<u8>) -> Result<()> {
-        into.clear();
-        match place {
-            Place::Copied(_) => {
-                room::more(into, value.len())?;
-                into.extend_from_slice(value);
+    fn is_as_copied(&self, copy: &LeafCopy) -> bool {
+        self.tree.is_as_copied(copy)
+    }
+
+    fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>> {
+        self.tree.end_of_unreadable(from)
+    }
+
+    fn value_outside(&self, word: u64) -> Result<Vec<u8>> {
+        self.read_run(word)
+    }
+}
+
+fn start(key: &[u8], is_after: bool) -> Result<Begin> {
+    let key = room::copy(key)?;
+    Ok(if is_after {
+        Begin::After(key)
+    } else {
+        Begin::At(key)
+    })
+}
+
+fn order_of(view: impl View) -> Order {
+    view.core().tree.order
+}
+
+/// Moves a walk on. `Corrupted` where that is not after it.
+fn go_to(view: impl View, from: &mut Begin, next: Begin) -> Result<()> {
+    if from.is_before(&next, order_of(view)) {
+        *from = next;
+        return Ok(());
+    }
+    Err(out_of_order(view))
+}
+
+fn out_of_order(view: impl View) -> Error {
+    let storage = view.core().log.storage();
+    Error::new(Kind::Corrupted, "pages have their keys out of order")
+        .at(storage.path())
+        .remedy(remedy(&**storage))
+}
+
+/// Records in order.
+pub(super) fn walk(
+    view: impl View,
+    from: Option<&Bookmark>,
+    visit: &mut Visit<'_>,
+    damaged: &mut Damaged<'_>,
+) -> Result<Option<Bookmark>> {
+    let mut from = match from.map(key_bookmark::decode).transpose()? {
+        None => Begin::First,
+        Some((key, is_after)) => start(key, is_after)?,
+    };
+    let mut copy = LeafCopy::default();
+    let mut large;
+    let mut most = FIRST;
+    loop {
+        let _pin = view.core().log.pin();
+        let looked = match view.take_from(&from, most, &mut copy) {
+            Err(error) if is_damage(&error) => {
+                damaged(error)?;
+                match view.end_of_unreadable(&from)? {
+                    Some(fence) => Looked::Beyond(fence),
+                    None => Looked::End,
+                }
             }
-            Place::Outside(word) => {
-                *into = self.read_run(word).map_err(|error| error.key(key))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Records in order.
-    pub(super) fn walk(
-        &self,
-        from: Option<&Bookmark>,
-        visit: &mut Visit<'_>,
-        damaged: &mut Damaged<'_>,
-    ) -> Result<Option<Bookmark>> {
-        let mut from = match from.map(key_bookmark::decode).transpose()? {
-            None => Begin::First,
-            Some((key, is_after)) => Self::start(key, is_after)?,
+            looked => looked?,
         };
-        let mut copy = LeafCopy::default();
-        let mut large;
-        let mut most = FIRST;
-        loop {
-            let _pin = self.log.pin();
-            let looked = match self.tree.take_from(&from, most, &mut copy) {
-                Err(error) if is_damage(&error) => {
-                    damaged(error)?;
-                    match self.tree.end_of_unreadable(&from)? {
-                        Some(fence) => Looked::Beyond(fence),
-                        None => Looked::End,
+        match looked {
+            Looked::End => return Ok(None),
+            Looked::Beyond(fence) => go_to(view, &mut from, Begin::At(fence))?,
+            Looked::Records => {
+                for at in 0..copy.count() {
+                    let Some((key, place, value)) = copy.entry(at) else {
+                        break;
+                    };
+                    let value = match place {
+                        Place::Copied(_) => value,
+                        Place::Outside(word) => match view.value_outside(word) {
+                            Ok(read) => {
+                                large = read;
+                                &large
+                            }
+                            Err(error) if is_damage(&error) => {
+                                damaged(error.key(key))?;
+                                continue;
+                            }
+                            Err(error) => return Err(error),
+                        },
+                    };
+                    if visit(key, value).is_break() {
+                        return key_bookmark::after(key).map(Some);
                     }
                 }
-                looked => looked?,
-            };
-            match looked {
-                Looked::End => return Ok(None),
-                Looked::Beyond(fence) => self.go_to(&mut from, Begin::At(fence))?,
-                Looked::Records => {
-                    for at in 0..copy.count() {
-                        let Some((key, place, value)) = copy.entry(at) else {
-                            break;
-                        };
-                        let value = match place {
-                            Place::Copied(_) => value,
-                            Place::Outside(word) => match self.read_run(word) {
-                                Ok(read) => {
-                                    large = read;
-                                    &large
-                                }
-                                Err(error) => {
-                                    damaged(error.key(key))?;
-                                    continue;
-                                }
-                            },
-                        };
-                        if visit(key, value).is_break() {
-                            return key_bookmark::after(key).map(Some);
-                        }
-                    }
-                    self.go_to(&mut from, Begin::After(copy.last_key().to_vec()))?;
-                    most = usize::MAX;
-                }
+                go_to(view, &mut from, Begin::After(copy.last_key().to_vec()))?;
+                most = usize::MAX;
             }
         }
     }
@@ -118,8 +151,8 @@ impl Core {
 
 /// A cursor: the record it is on, copied, and some after it in the direction in which it goes. They count while their leaf is as it
 /// was; else the cursor looks again.
-pub(super) struct RecordCursor<'c> {
-    core: &'c Core,
+pub(super) struct RecordCursor<V> {
+    view: V,
     copy: LeafCopy,
     /// Which entry of the copy it is on.
     at: usize,
@@ -131,10 +164,10 @@ pub(super) struct RecordCursor<'c> {
     is_placed: bool,
 }
 
-impl<'c> RecordCursor<'c> {
-    pub(super) fn new(core: &'c Core) -> Self {
+impl<V: View> RecordCursor<V> {
+    pub(super) fn new(view: V) -> Self {
         Self {
-            core,
+            view,
             copy: LeafCopy::default(),
             at: 0,
             most: 1,
@@ -154,7 +187,17 @@ impl<'c> RecordCursor<'c> {
         self.key.clear();
         room::more(&mut self.key, key.len())?;
         self.key.extend_from_slice(key);
-        self.core.value_of(key, place, value, &mut self.value)?;
+        self.value.clear();
+        match place {
+            Place::Copied(_) => {
+                room::more(&mut self.value, value.len())?;
+                self.value.extend_from_slice(value);
+            }
+            Place::Outside(word) => {
+                let read = self.view.value_outside(word);
+                self.value = read.map_err(|error| error.key(key))?;
+            }
+        }
         self.at = at;
         self.is_placed = true;
         Ok(true)
@@ -175,10 +218,11 @@ impl<'c> RecordCursor<'c> {
         self.is_placed = false;
         let most = self.most(continues, true);
         loop {
-            let _pin = self.core.log.pin();
-            match self.core.tree.take_from(&from, most, &mut self.copy)? {
+            let view = self.view;
+            let _pin = view.core().log.pin();
+            match view.take_from(&from, most, &mut self.copy)? {
                 Looked::Records => return self.arrive(0),
-                Looked::Beyond(fence) => self.core.go_to(&mut from, Begin::At(fence))?,
+                Looked::Beyond(fence) => go_to(view, &mut from, Begin::At(fence))?,
                 Looked::End => return Ok(false),
             }
         }
@@ -188,15 +232,15 @@ impl<'c> RecordCursor<'c> {
         self.is_placed = false;
         let most = self.most(continues, false);
         loop {
-            let _pin = self.core.log.pin();
-            let tree = &self.core.tree;
-            match tree.take_before(before.as_deref(), most, &mut self.copy)? {
+            let view = self.view;
+            let _pin = view.core().log.pin();
+            match view.take_before(before.as_deref(), most, &mut self.copy)? {
                 Looked::Records => return self.arrive(self.copy.count().saturating_sub(1)),
                 Looked::Beyond(fence) => {
-                    let order = self.core.tree.order;
+                    let order = order_of(view);
                     if (before.as_ref()).is_some_and(|before| order.compare(&fence, before).is_ge())
                     {
-                        return Err(self.core.out_of_order());
+                        return Err(out_of_order(view));
                     }
                     before = Some(fence);
                 }
@@ -207,17 +251,16 @@ impl<'c> RecordCursor<'c> {
 
     /// Comes to the copied neighbour, if there is one, and it counts.
     fn step(&mut self, at: Option<usize>) -> Result<bool> {
-        let _pin = self.core.log.pin();
+        let view = self.view;
+        let _pin = view.core().log.pin();
         match at {
-            Some(at) if at < self.copy.count() && self.core.tree.is_as_copied(&self.copy) => {
-                self.arrive(at)
-            }
+            Some(at) if at < self.copy.count() && view.is_as_copied(&self.copy) => self.arrive(at),
             _ => Ok(false),
         }
     }
 }
 
-impl Cursor for RecordCursor<'_> {
+impl<V: View> Cursor for RecordCursor<V> {
     fn first(&mut self) -> Result<bool> {
         self.forward(Begin::First, false)
     }
@@ -227,7 +270,7 @@ impl Cursor for RecordCursor<'_> {
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.forward(Core::start(key, false)?, false)
+        self.forward(start(key, false)?, false)
     }
 
     fn next(&mut self) -> Result<bool> {
@@ -237,7 +280,7 @@ impl Cursor for RecordCursor<'_> {
         if self.step(self.at.checked_add(1))? {
             return Ok(true);
         }
-        self.forward(Core::start(&self.key, true)?, true)
+        self.forward(start(&self.key, true)?, true)
     }
 
     fn previous(&mut self) -> Result<bool> {

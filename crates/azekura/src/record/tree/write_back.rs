@@ -11,18 +11,20 @@
 //! it since, else by the version that was kept. Then the page's place is that image, and the page is dirty since the change after
 //! the cut. So the pages of a checkpoint are written by the thread that comes first.
 //!
-//! A latch is only tried: what cannot be finished is given back, and written another time. It does not know when to write.
+//! A latch is only tried: what cannot be finished is given back, and written another time. What snapshots need is where `cut` keeps it.
+//! It does not know when to write.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::cache::{PageCache, PageWriter};
-use super::cut::Version;
+use super::cut::{Kept, Version};
 use super::layout::{Place, UNIT, Words, encode_page};
 use super::table::Location;
 use crate::error::Result;
 use crate::explore;
 use crate::log::AllocationClass;
-use crate::node::tree::{FRAME_WORDS, Frame};
+use crate::node::tree::Frame;
 use crate::room;
 
 /// Pages that are written together.
@@ -41,21 +43,9 @@ struct Copied<'p> {
     first_dirty: u64,
     /// Whether it is what a cut sees.
     is_of_cut: bool,
-    words: Image,
-}
-
-enum Image {
-    Copy(Box<Words>),
-    Kept(Version),
-}
-
-impl Image {
-    fn words(&self) -> &Words {
-        match self {
-            Self::Copy(words) => words,
-            Self::Kept(version) => &version.words,
-        }
-    }
+    words: Arc<Words>,
+    /// Of a kept version: the change that it was kept from.
+    until: Option<u64>,
 }
 
 impl PageCache {
@@ -108,19 +98,12 @@ impl PageCache {
         if copied.is_empty() {
             return Ok(0);
         }
-        let units = match self.take_units(&copied) {
-            Ok(units) => units,
-            Err(error) => {
-                self.put_versions_back(copied);
-                return Err(error);
-            }
-        };
+        let units = self.take_units(&copied)?;
         let places = match self.write(writer, &copied, &units) {
             Ok(places) => places,
             Err(error) => {
                 // What the storage has is unknown.
                 self.log.poison();
-                self.put_versions_back(copied);
                 return Err(error);
             }
         };
@@ -129,15 +112,6 @@ impl PageCache {
             done += usize::from(self.finish(copied, place, cut));
         }
         Ok(done)
-    }
-
-    /// What was not written is still to be: a cut needs it.
-    fn put_versions_back(&self, copied: Vec<Copied<'_>>) {
-        for Copied { page, words, .. } in copied {
-            if let Image::Kept(version) = words {
-                self.cuts.put_back(page, version);
-            }
-        }
     }
 
     /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none, and where
@@ -186,20 +160,18 @@ impl PageCache {
         }
         let cut = cut.filter(|cut| first_dirty < *cut);
         let kept = cut.filter(|cut| stamp >= *cut);
-        let words = if let Some(cut) = kept {
-            let version = self.cuts.take_version(page, cut)?;
-            Image::Kept(version)
-        } else {
-            let copy = Box::new([const { AtomicU64::new(0) }; FRAME_WORDS]);
-            for (to, from) in copy.iter().zip(&frame.words) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-            Image::Copy(copy)
+        let version = match kept {
+            Some(cut) => self.cuts.version(page, cut)?,
+            None => Version {
+                stamp,
+                until: 0,
+                image: Kept::copy(&frame.words),
+            },
+        };
+        let Kept::Words(words) = version.image else {
+            return None;
         };
         if !frame.latch.is_still(latch) {
-            if let Image::Kept(version) = words {
-                self.cuts.put_back(page, version);
-            }
             return None;
         }
         Some(Copied {
@@ -207,10 +179,11 @@ impl PageCache {
             frame,
             page,
             latch,
-            stamp,
+            stamp: version.stamp,
             first_dirty,
             is_of_cut: cut.is_some(),
             words,
+            until: kept.map(|_| version.until),
         })
     }
 
@@ -233,9 +206,7 @@ impl PageCache {
             .iter()
             .zip(units)
             .zip(images)
-            .map(|((copied, unit), image)| {
-                encode_page(copied.words.words(), identity, *unit, image)
-            })
+            .map(|((copied, unit), image)| encode_page(&copied.words, identity, *unit, image))
             .collect();
         let mut at = 0;
         while at < units.len() {
@@ -261,7 +232,8 @@ impl PageCache {
             stamp,
             first_dirty,
             is_of_cut,
-            words,
+            until,
+            ..
         } = copied;
         explore::yield_point();
         let about = self.about(number);
@@ -270,20 +242,19 @@ impl PageCache {
             && Self::page_in(frame) == Some(page)
             && about.first_dirty.load(Ordering::Relaxed) == first_dirty;
         // The first change that is not in the image.
-        let after = match &words {
-            _ if !is_same => None,
-            Image::Kept(version) => Some(version.until),
-            Image::Copy(_) if frame.latch.is_still(latch) => Some(0),
-            Image::Copy(_) => cut
-                .filter(|_| is_of_cut)
-                .and_then(|cut| self.until_of(page, cut, stamp)),
+        let after = if !is_same {
+            None
+        } else if until.is_some() {
+            until
+        } else if frame.latch.is_still(latch) {
+            Some(0)
+        } else {
+            cut.filter(|_| is_of_cut)
+                .and_then(|cut| self.until_of(page, cut, stamp))
         };
         let Some(after) = after else {
             drop(lock);
             self.space.room().give_units(place.unit(), 1);
-            if let Image::Kept(version) = words {
-                self.cuts.put_back(page, version);
-            }
             return false;
         };
         let mut room = self.space.room();
@@ -291,67 +262,73 @@ impl PageCache {
         if !is_of_cut {
             room.note_place_at_cut(page, before);
         }
-        room.supersede_image(before, first_dirty);
+        let since = about.stamp.load(Ordering::Relaxed);
+        room.supersede_image(before, (since, first_dirty));
         about.place.store(place.0, Ordering::Relaxed);
+        about.stamp.store(stamp, Ordering::Relaxed);
         drop(room);
         about.first_dirty.store(after, Ordering::Relaxed);
         if after == 0 {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            self.settle(page, after, place);
         }
         self.table.mark_dirty(page);
         true
     }
 
-    /// The change that a version was kept from which is the same as a copy; it is of no use any more.
+    /// The change that the version was kept from which is the same as a copy.
     fn until_of(&self, page: u32, cut: u64, stamp: u64) -> Option<u64> {
-        let version = self.cuts.take_version(page, cut)?;
-        if version.stamp == stamp {
-            return Some(version.until);
-        }
-        self.cuts.put_back(page, version);
-        None
+        let version = self.cuts.version(page, cut)?;
+        version.words_of(cut)?;
+        (version.stamp == stamp).then_some(version.until)
+    }
+
+    /// The version that was kept from the change at `until` is written.
+    fn settle(&self, page: u32, until: u64, place: Place) {
+        self.cuts.settle(page, until, place, |version| {
+            let room = self.space.room();
+            room.is_needed_by_snapshot(version.stamp, version.until)
+        });
     }
 
     /// Writes what a cut sees of pages that were taken out of use since, of which versions were kept; how many.
     pub(super) fn save_versions(&self, cut: u64) -> Result<usize> {
         // No version is in the hands of a thread that writes pages.
         let mut writer = self.writer.lock();
-        let pages = self.cuts.pages_with_versions(cut);
+        let pages = self.cuts.pages_to_write(cut);
         let mut saved = 0;
         for page in pages {
             // One that is still in use is written as the page is.
             if self.is_dirty_at(page, cut) {
                 continue;
             }
-            let Some(version) = self.cuts.take_version(page, cut) else {
+            let Some(version) = self.cuts.version(page, cut) else {
                 continue;
             };
-            let taken = self
-                .space
-                .room()
-                .take_units(1, AllocationClass::Checkpoint, false);
-            let units = match taken {
-                Ok(units) => units,
-                Err(error) => {
-                    self.cuts.put_back(page, version);
-                    return Err(error);
-                }
+            let Some(words) = version.words_of(cut) else {
+                continue;
             };
+            let class = AllocationClass::Checkpoint;
+            let units = self.space.room().take_units(1, class, false)?;
             let copied = [Copied {
                 number: 0,
                 frame: self.at(0),
                 page,
                 latch: 0,
-                stamp: 0,
+                stamp: version.stamp,
                 first_dirty: 0,
                 is_of_cut: true,
-                words: Image::Kept(version),
+                words: Arc::clone(words),
+                until: Some(version.until),
             }];
             let written = self.write(&mut writer, &copied, &units);
             match written {
                 Ok(places) => {
+                    let interval = (version.stamp, version.until);
                     for place in places {
-                        self.space.room().note_image_at_cut(page, place);
+                        self.space.room().note_image_at_cut(page, place, interval);
+                        self.settle(page, version.until, place);
                     }
                 }
                 Err(error) => {

@@ -1,0 +1,443 @@
+//! Snapshots: the store as it was at a cut, for as long as they live, while writers continue.
+//!
+//! | | costs |
+//! |---|---|
+//! | taking one | two stores, and a wait for the updates that are in their last step |
+//! | a page that changes after it, once | 64 bytes, and the unit of its old image; a copy of 4 KiB if it was not written yet |
+//! | a value of more than 510 bytes that is replaced | its units |
+//! | reading | as of the store; a page that has changed since, a read of 4 KiB, or none if it was not written then |
+//!
+//! A page is found by its version, if the cut sees one, else where every reader finds it:
+//! 1. The latch's version is looked at first, then the versions, then the page. A writer keeps a version before it changes the page, so
+//!    a page without one that is the same at the end was not changed since the cut.
+//! 2. What is found counts if the snapshot was not ended meanwhile: that is looked at last.
+//! 3. No latch is held or waited for without an end; a snapshot may be read while leaves are held.
+//!
+//! Snapshots are ended, the oldest first, when what only they need is more than they may hold, or an update finds no room: reading one
+//! is `TooOld` from then on. It does not know what is kept (`cut`), nor what is free when it ends (`space`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::cache::costs;
+use super::cut::{Kept, Version};
+use super::layout::{HEAD_WORDS, UNIT, Words, decode_page};
+use super::walk::{RecordCursor, View, walk};
+use super::{Core, TreeDb, is_damage};
+use crate::engine::{Bookmark, Cursor, Damaged, Ordered, Promise, Reader, Stats, Visit};
+use crate::error::{Error, Kind, Result};
+use crate::explore;
+use crate::node::tree::{
+    Begin, Buffer, FRAME, FRAME_WORDS, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To,
+};
+use crate::node::{Key, Node};
+use crate::order::Order;
+use crate::record::gate;
+use crate::record::key_bookmark;
+
+/// How long a reader waits for a page that is being changed before it looks for a version again.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Bytes of versions in memory that are always allowed.
+const MEMORY_MIN: u64 = 16 << 20;
+
+/// A snapshot that lives.
+#[derive(Debug)]
+pub(super) struct Live {
+    cut: u64,
+    is_ended: Arc<AtomicBool>,
+}
+
+/// All records of a tree file as they were at one moment, while writers continue. Ended when it is dropped.
+///
+/// It costs what changes meanwhile: for each changed page its old image, of 4 KiB, in the file, or in memory where it was not written yet.
+/// A store ends the oldest snapshots when they hold more than [`snapshot_room`](super::OpenOptions::snapshot_room) and a quarter of
+/// the file, more than half the cache (16 MiB at least) in memory, or room that an update needs: reading an ended one is `TooOld`.
+///
+/// Every method costs what it does in the store, and a read of 4 KiB for each page that has changed since, was on storage, and is looked
+/// at.
+pub struct Snapshot<'d> {
+    core: &'d Core,
+    cut: u64,
+    count: u64,
+    is_ended: Arc<AtomicBool>,
+}
+
+impl TreeDb {
+    /// All records as they are now, for as long as it lives. It waits for the last step of updates that are under way. `Invalid` inside
+    /// the closure of an update.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        gate::outside_updates()?;
+        self.core.snapshot()
+    }
+}
+
+impl Core {
+    pub(super) fn snapshot(&self) -> Result<Snapshot<'_>> {
+        let pages = &self.tree.nodes;
+        let most = (self.options.cache / 2).max(MEMORY_MIN);
+        while pages.cuts.in_memory() * FRAME > most && self.end_oldest_snapshot() {}
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let taking = pages.cuts.taking();
+        let begin = |cut| {
+            pages.space.room().begin_snapshot(cut);
+            let live = Live {
+                cut,
+                is_ended: Arc::clone(&is_ended),
+            };
+            self.snapshots.lock().push_back(live);
+        };
+        let (cut, ()) = pages
+            .cuts
+            .take(&taking, || (pages.end_as_cut().0, ()), begin);
+        let count = self.count_at_cut(&taking);
+        drop(taking);
+        Ok(Snapshot {
+            core: self,
+            cut,
+            count,
+            is_ended,
+        })
+    }
+
+    /// Ends the snapshot that was taken first; whether there was one.
+    pub(super) fn end_oldest_snapshot(&self) -> bool {
+        let Some(live) = self.snapshots.lock().pop_front() else {
+            return false;
+        };
+        live.is_ended.store(true, Ordering::SeqCst);
+        self.end_snapshot(live.cut);
+        true
+    }
+
+    /// Ends the oldest snapshots, while they hold more than they may.
+    pub(super) fn bound_snapshots(&self) {
+        let pages = &self.tree.nodes;
+        let size = self.log.storage().size().unwrap_or(0);
+        let most = self.options.snapshot_room.max(size / 4);
+        while pages.space.room().sizes().held * UNIT > most && self.end_oldest_snapshot() {}
+    }
+
+    fn end_snapshot(&self, cut: u64) {
+        let pages = &self.tree.nodes;
+        let taking = pages.cuts.taking();
+        pages.space.room().end_snapshot(cut);
+        pages.forget_versions(&taking);
+    }
+
+    fn too_old(&self) -> Error {
+        Error::new(
+            Kind::TooOld,
+            "the snapshot was ended: what it held had become too much",
+        )
+        .at(self.log.storage().path())
+        .remedy("take a new one, and read it faster, or open the store with more `snapshot_room`")
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let mut snapshots = self.core.snapshots.lock();
+        let is_own = |live: &Live| Arc::ptr_eq(&live.is_ended, &self.is_ended);
+        let Some(at) = snapshots.iter().position(is_own) else {
+            return;
+        };
+        snapshots.remove(at);
+        drop(snapshots);
+        self.core.end_snapshot(self.cut);
+    }
+}
+
+/// A step of a way down.
+enum Step<R> {
+    Child(u32, u8),
+    Leaf(R),
+}
+
+impl Snapshot<'_> {
+    /// The value of `key`, copied.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`.
+    pub fn read_with<R>(
+        &self,
+        key: impl AsRef<[u8]>,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let _pin = self.core.log.pin();
+        let mut buffer = Buffer::default();
+        let key = key.as_ref();
+        match self.see(key, &mut buffer)? {
+            Seen::Absent => Ok(visit(None)),
+            Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
+            Seen::Outside(word) => {
+                let value = self.value_outside(word);
+                let value = value.map_err(|error| error.key(key))?;
+                Ok(visit(Some(&value)))
+            }
+        }
+    }
+
+    /// The order of its keys.
+    pub fn order(&self) -> Order {
+        self.core.tree.order
+    }
+
+    /// `TooOld` if it was ended. Asked after what was read.
+    fn still(&self) -> Result<()> {
+        if self.is_ended.load(Ordering::SeqCst) {
+            return Err(self.core.too_old());
+        }
+        Ok(())
+    }
+
+    /// What there is of `key`, by a thread that is pinned.
+    pub(super) fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
+        self.descend(To::Key(key), None, &mut |node| {
+            Seen::in_leaf(node, key, buffer)
+        })
+    }
+
+    /// Calls `read` with the leaf where a way leads, until it has seen a state that counts. `fence` is where the part ends that was
+    /// looked at last, if there is a next one.
+    fn descend<R>(
+        &self,
+        to: To<'_>,
+        mut fence: Option<&mut Option<Vec<u8>>>,
+        read: &mut dyn FnMut(Node<'_>) -> R,
+    ) -> Result<R> {
+        let mut fences = [(); 2].map(|()| (Key::default(), Key::default()));
+        let [now, next] = &mut fences;
+        let (mut now, mut next) = (now, next);
+        let (mut has_lower, mut has_upper) = (false, false);
+        let (mut page, mut level) = (ROOT, None);
+        loop {
+            if let Some(fence) = fence.as_deref_mut() {
+                *fence = has_upper.then(|| now.1.bytes().to_vec());
+            }
+            let stated = Stated {
+                level,
+                lower: has_lower.then(|| now.0.bytes()),
+                upper: has_upper.then(|| now.1.bytes()),
+            };
+            let mut has_next = (false, false);
+            let step = self.with_page(page, &stated, &mut |node| {
+                if node.level() == 0 {
+                    return Step::Leaf(read(node));
+                }
+                let entry = match to {
+                    To::Key(key) => node.child_of(key),
+                    To::Before(key) => node.child_before(key),
+                    To::First => 0,
+                };
+                has_next = (
+                    node.lower_of(entry, &mut next.0).is_some(),
+                    node.upper_of(entry, &mut next.1).is_some(),
+                );
+                Step::Child(node.child(entry), node.level())
+            })?;
+            match step {
+                Step::Leaf(read) => return Ok(read),
+                Step::Child(child, above) => {
+                    (page, level) = (child, above.checked_sub(1));
+                    (has_lower, has_upper) = has_next;
+                    std::mem::swap(&mut now, &mut next);
+                }
+            }
+        }
+    }
+
+    /// Calls `read` with a page as it was at the cut, of which its parent stated this, until what it has seen counts.
+    fn with_page<R>(
+        &self,
+        page: u32,
+        stated: &Stated<'_>,
+        read: &mut dyn FnMut(Node<'_>) -> R,
+    ) -> Result<R> {
+        let pages = &self.core.tree.nodes;
+        loop {
+            self.still()?;
+            explore::yield_point();
+            let Some(frame) = pages.frame(page) else {
+                if let Some(version) = pages.cuts.version(page, self.cut) {
+                    return self.with_version(page, stated, &version, read);
+                }
+                match pages.load(page, stated) {
+                    Ok(()) => continue,
+                    // It was changed meanwhile, and is no more what is stated.
+                    Err(_) if pages.cuts.version(page, self.cut).is_some() => continue,
+                    Err(error) => {
+                        self.still()?;
+                        return Err(error);
+                    }
+                }
+            };
+            let Some(latch) = frame.latch.begin_within(PATIENCE) else {
+                continue;
+            };
+            if !pages.holds(frame, page) {
+                continue;
+            }
+            if let Some(version) = pages.cuts.version(page, self.cut) {
+                return self.with_version(page, stated, &version, read);
+            }
+            let stamp = frame.words[0].load(Ordering::Relaxed);
+            let node = pages.node(frame);
+            let level = node.level();
+            let found = read(node);
+            if !frame.latch.is_still(latch) {
+                continue;
+            }
+            self.still()?;
+            if stamp >= self.cut || stated.level.is_some_and(|stated| stated != level) {
+                return Err(self.lost(page));
+            }
+            return Ok(found);
+        }
+    }
+
+    fn with_version<R>(
+        &self,
+        page: u32,
+        stated: &Stated<'_>,
+        version: &Version,
+        read: &mut dyn FnMut(Node<'_>) -> R,
+    ) -> Result<R> {
+        let pages = &self.core.tree.nodes;
+        match &version.image {
+            Kept::Words(words) => Ok(read(Node::new(&words[HEAD_WORDS..], self.order()))),
+            Kept::Image(place) => {
+                let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
+                let storage = self.core.log.storage();
+                let mut image = [0; UNIT as usize];
+                let loaded = storage
+                    .read_at(place.offset(), &mut image)
+                    .map_err(|error| error.at(storage.path()).offset(place.offset()));
+                let decoded = loaded.and_then(|()| {
+                    let identity = (self.core.log.geometry().salt, pages.epoch);
+                    decode_page(&image, identity, page, *place, &mut |at, word| {
+                        if let Some(to) = words.get(at) {
+                            to.store(word, Ordering::Relaxed);
+                        }
+                    })
+                    .map_err(|reason| pages.no_page(page, *place, reason))?;
+                    let node = Node::new(&words[HEAD_WORDS..], self.order());
+                    if node.is_sound() && stated.holds_of(node) {
+                        return Ok(read(node));
+                    }
+                    let what = "a page is not the one that its parent names";
+                    Err(pages.damaged(page, Some(*place), what))
+                });
+                // An ended snapshot holds no image any more.
+                self.still()?;
+                decoded.map_err(|error| error.detail(costs(stated)))
+            }
+        }
+    }
+
+    /// A page has changed since the cut, and what it was is not kept: a defect.
+    #[cold]
+    fn lost(&self, page: u32) -> Error {
+        let what = "a page of a snapshot was not kept";
+        self.core.tree.nodes.damaged(page, None, what)
+    }
+}
+
+impl View for &Snapshot<'_> {
+    fn core(&self) -> &Core {
+        self.core
+    }
+
+    fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.descend(from.to(), None, &mut |node| {
+            copy.take_from(node, from, most)
+        })?
+    }
+
+    fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.descend(To::Before(key), None, &mut |node| {
+            copy.take_before(node, key, most)
+        })?
+    }
+
+    fn is_as_copied(&self, _: &LeafCopy) -> bool {
+        true
+    }
+
+    fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>> {
+        let mut fence = None;
+        match self.descend(from.to(), Some(&mut fence), &mut |_| ()) {
+            Err(error) if is_damage(&error) => Ok(fence),
+            looked => looked.map(|()| None),
+        }
+    }
+
+    fn value_outside(&self, word: u64) -> Result<Vec<u8>> {
+        let value = self.core.read_run(word);
+        // An ended snapshot holds no run any more.
+        self.still()?;
+        value
+    }
+}
+
+impl Reader for Snapshot<'_> {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        walk(self, from, visit, damaged)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        key_bookmark::at(key)
+    }
+
+    /// Records at its moment, exactly.
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            count: self.count,
+            ..Stats::default()
+        }
+    }
+
+    /// As of its store.
+    fn promise(&self) -> Promise {
+        self.core.promise()
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+}
+
+impl Ordered for Snapshot<'_> {
+    fn order_name(&self) -> &str {
+        self.core.tree.order.name()
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(RecordCursor::new(self))
+    }
+}
+
+impl std::fmt::Debug for Snapshot<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("path", &self.core.log.storage().path())
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
