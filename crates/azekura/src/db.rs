@@ -24,7 +24,7 @@ use crate::order::Order;
 use crate::parameters::PathParameters;
 use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
-use crate::record::tree::TreeDb;
+use crate::record::tree::{Snapshot, Transaction, TreeDb};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -218,7 +218,51 @@ impl Db {
     /// ends before it begins.
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
         let db = self.ordered()?;
-        Range::new(db, db.order(), keys).map_err(|error| error.at(self.path()))
+        let cursors = [db.cursor(), db.cursor()];
+        Range::new(cursors, db.order(), keys).map_err(|error| error.at(self.path()))
+    }
+
+    /// All records as they are now, to be read while others change them, for as long as it lives.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::env::set_current_dir(&folder).unwrap();
+    /// let db = azekura::create("fruit.azt")?;
+    /// db.put("apple", "red")?;
+    /// let before = db.snapshot()?;
+    /// db.put("apple", "green")?;
+    /// assert_eq!(before.get("apple")?.as_deref(), Some(&b"red"[..]));
+    /// # azekura::Result::Ok(())
+    /// ```
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        self.ordered()?.snapshot()
+    }
+
+    /// Begins a transaction: reads at this moment, and writes that happen together when it commits, or not at all.
+    pub fn transaction(&self) -> Result<Transaction<'_>> {
+        self.ordered()?.transaction()
+    }
+
+    /// Calls `work` with a transaction, and commits that; again from the beginning, up to 16 times, where others came before it.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::env::set_current_dir(&folder).unwrap();
+    /// let db = azekura::create("fruit.azt")?;
+    /// db.put("basket", "apple")?;
+    /// let moved = db.transact(|transaction| {
+    ///     let Some(fruit) = transaction.get("basket")? else {
+    ///         return Ok(false);
+    ///     };
+    ///     transaction.put("bowl", fruit)?;
+    ///     transaction.remove("basket")?;
+    ///     Ok(true)
+    /// })?;
+    /// assert!(moved && !db.contains("basket")? && db.contains("bowl")?);
+    /// # azekura::Result::Ok(())
+    /// ```
+    pub fn transact<T>(&self, work: impl FnMut(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
+        self.ordered()?.transact(work)
     }
 
     /// The first record in order.

@@ -1,13 +1,13 @@
 //! The records of an ordered store between two keys, one after the other from either end.
 //!
-//! Each is a copy; they are not of one moment. What is left lies between the last that was taken from the front and the last that was
+//! Each is a copy; they are of one moment if they are of a snapshot. What is left lies between the last that was taken from the front and the last that was
 //! taken from the back, so a record is shown once, and none that others put beyond the ends. It holds a cursor for each end, and knows
 //! no engine.
 
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
-use crate::engine::{Cursor, Ordered};
+use crate::engine::Cursor;
 use crate::error::{Error, Kind, Result, quote};
 use crate::order::Order;
 
@@ -25,9 +25,9 @@ struct Side<'d> {
 }
 
 impl<'d> Side<'d> {
-    fn new(store: &'d dyn Ordered) -> Self {
+    fn new(cursor: Box<dyn Cursor + 'd>) -> Self {
         Self {
-            cursor: store.cursor(),
+            cursor,
             is_placed: false,
         }
     }
@@ -45,9 +45,9 @@ pub struct Range<'d> {
 }
 
 impl<'d> Range<'d> {
-    /// What a store in this order has between two keys. `Invalid` if the range ends before it begins.
+    /// What a store in this order, in which two cursors go, has between two keys. `Invalid` if the range ends before it begins.
     pub(crate) fn new<K: AsRef<[u8]>>(
-        store: &'d dyn Ordered,
+        [front, back]: [Box<dyn Cursor + 'd>; 2],
         order: Order,
         keys: impl RangeBounds<K>,
     ) -> Result<Self> {
@@ -62,8 +62,8 @@ impl<'d> Range<'d> {
         }
         Ok(Self {
             order,
-            front: Side::new(store),
-            back: Side::new(store),
+            front: Side::new(front),
+            back: Side::new(back),
             from,
             to,
             is_over: false,

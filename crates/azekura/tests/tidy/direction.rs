@@ -11,11 +11,11 @@ use super::text::{split, without_tests};
 
 /// Rows from the top; in a row, cells; in a cell, modules.
 const ROWS: &[&[&[&str]]] = &[
-    &[&["lib", "open", "db", "parameters", "range", "multimap"]],
+    &[&["lib", "open", "db", "parameters", "multimap"]],
     &[&["record"], &["object"], &["block"]],
     &[&["kernel"]],
     &[
-        &["engine", "verbs"],
+        &["engine", "verbs", "range"],
         &["log"],
         &["index"],
         &["slab"],

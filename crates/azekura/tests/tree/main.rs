@@ -11,6 +11,7 @@ mod model;
 mod power;
 mod snapshots;
 mod threads;
+mod transactions;
 
 use azekura::Durability;
 use azekura::order::Order;

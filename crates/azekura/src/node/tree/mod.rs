@@ -406,10 +406,10 @@ impl<S: NodeStore> Tree<S> {
         }
     }
 
-    /// Locks the leaf of `key` for a thread that holds leaves with lesser keys.
-    pub fn lock_next_leaf(&self, key: &[u8]) -> std::result::Result<Held<'_>, S::Fault> {
+    /// Locks a leaf for a thread that holds leaves with lesser keys.
+    pub fn lock_next_leaf(&self, to: To<'_>) -> std::result::Result<Held<'_>, S::Fault> {
         loop {
-            if let Some(held) = self.lock_besides(To::Key(key), 0)? {
+            if let Some(held) = self.lock_besides(to, 0)? {
                 return Ok(held);
             }
         }

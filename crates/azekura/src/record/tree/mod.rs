@@ -17,7 +17,7 @@
 //!
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
-//!   snapshot               reading the store as it was at a cut
+//!   snapshot               reading the store as it was at a cut      transaction  writes that rest on that
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   write_back             pages to new places       space, bitmap  units, and when they are free again     run  values outside
 //!   check, repair, copy    of the whole file
@@ -45,6 +45,7 @@ mod space;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod update;
 mod walk;
 mod write_back;
@@ -59,6 +60,7 @@ use cache::PageCache;
 
 pub use repair::{TreeRepairReport, repair};
 pub use snapshot::Snapshot;
+pub use transaction::{Isolation, Transaction};
 
 use crate::counter::Counter;
 use crate::damage::Damage;

@@ -16,6 +16,7 @@
 //! Snapshots are ended, the oldest first, when what only they need is more than they may hold, or an update finds no room: reading one
 //! is `TooOld` from then on. It does not know what is kept (`cut`), nor what is free when it ends (`space`).
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,6 +34,7 @@ use crate::node::tree::{
 };
 use crate::node::{Key, Node};
 use crate::order::Order;
+use crate::range::Range;
 use crate::record::gate;
 use crate::record::key_bookmark;
 
@@ -58,7 +60,7 @@ pub(super) struct Live {
 /// Every method costs what it does in the store, and a read of 4 KiB for each page that has changed since, was on storage, and is looked
 /// at.
 pub struct Snapshot<'d> {
-    core: &'d Core,
+    pub(super) core: &'d Core,
     cut: u64,
     count: u64,
     is_ended: Arc<AtomicBool>,
@@ -179,6 +181,13 @@ impl Snapshot<'_> {
                 Ok(visit(Some(&value)))
             }
         }
+    }
+
+    /// Records whose keys are in a range, each a copy, in order, from either end. `Invalid` where the range ends before it begins.
+    pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
+        let cursors = [self.cursor(), self.cursor()];
+        Range::new(cursors, self.order(), keys)
+            .map_err(|error| error.at(self.core.log.storage().path()))
     }
 
     /// The order of its keys.

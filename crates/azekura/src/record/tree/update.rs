@@ -21,7 +21,7 @@ use crate::engine::{DecideMany, Durability, Edit};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, is_sparse};
+use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
 use crate::node::{Found, Node, Value};
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
@@ -33,7 +33,7 @@ const DECIDED: AllocationClass = AllocationClass::Cleaning;
 const MANY_LEN: usize = 24;
 
 /// What becomes of a record, with the run that was made for it.
-struct Change<'v, 'c> {
+pub(super) struct Change<'v, 'c> {
     key: &'v [u8],
     /// As it is appended; `None`: it is removed.
     bytes: Option<&'v [u8]>,
@@ -77,7 +77,7 @@ fn put_entry<'v>(key: &'v [u8], value: &'v [u8]) -> Entry<'v> {
 impl Core {
     /// What every update begins with, of so many bytes, for which room is made in a full store.
     #[inline(always)]
-    fn begin(&self, class: AllocationClass, len: usize) -> Result<Inside<'_>> {
+    pub(super) fn begin(&self, class: AllocationClass, len: usize) -> Result<Inside<'_>> {
         self.log.healthy()?;
         if self.is_attention_due() {
             self.attend(class, len)?;
@@ -86,7 +86,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn end(&self) -> Result<()> {
+    pub(super) fn end(&self) -> Result<()> {
         if self.options.durability == Durability::Power {
             self.log.sync()
         } else {
@@ -95,7 +95,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn node_of<'f>(&self, frame: &'f Frame) -> Node<'f> {
+    pub(super) fn node_of<'f>(&self, frame: &'f Frame) -> Node<'f> {
         self.tree.node(frame)
     }
 
@@ -276,7 +276,6 @@ impl Core {
     }
 
     fn edit_many_inside(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        let class = AllocationClass::Growth;
         let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
         let mut sorted = room::collect(0..records.len())?;
@@ -292,7 +291,7 @@ impl Core {
                 held.push(if held.is_empty() {
                     self.tree.lock_leaf(key)?
                 } else {
-                    self.tree.lock_next_leaf(key)?
+                    self.tree.lock_next_leaf(To::Key(key))?
                 });
             }
             if let Some(leaf) = held.last() {
@@ -310,19 +309,39 @@ impl Core {
                 Edit::Remove if values[*at].is_some() => None,
                 Edit::Remove | Edit::Keep => continue,
             };
-            let (mut value, mut run) = (None, None);
             if let Some(bytes) = bytes {
                 LIMITS.check(key, bytes)?;
-                let (form, made) = self.value(bytes, class)?;
-                (value, run) = (Some(form), made);
             }
-            changes.push(Change {
-                key,
-                bytes,
-                value,
-                run,
-            });
+            changes.push(self.change(key, bytes)?);
         }
+        self.change_many(held, changes)
+    }
+
+    /// The change of a record to a value, or to its absence.
+    pub(super) fn change<'v>(
+        &self,
+        key: &'v [u8],
+        bytes: Option<&'v [u8]>,
+    ) -> Result<Change<'v, '_>> {
+        let (mut value, mut run) = (None, None);
+        if let Some(bytes) = bytes {
+            let (form, made) = self.value(bytes, AllocationClass::Growth)?;
+            (value, run) = (Some(form), made);
+        }
+        Ok(Change {
+            key,
+            bytes,
+            value,
+            run,
+        })
+    }
+
+    /// Makes changes, in the order of their keys, of which the leaves are held: all of them, or none.
+    pub(super) fn change_many(
+        &self,
+        held: Vec<Held<'_>>,
+        changes: Vec<Change<'_, '_>>,
+    ) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -330,7 +349,7 @@ impl Core {
         let class = if changes.iter().all(|change| change.value.is_none()) {
             DECIDED
         } else {
-            class
+            AllocationClass::Growth
         };
         self.log.admit(class, Entry::batch_len(&entries))?;
         let leaves = self.make_room(held, &changes)?;
@@ -338,7 +357,7 @@ impl Core {
     }
 
     /// `TooLarge` if an update of many would hold so many leaves that the cache could be full of them.
-    fn check_leaves(&self, held: usize) -> Result<()> {
+    pub(super) fn check_leaves(&self, held: usize) -> Result<()> {
         let most = self.tree.nodes.limit() as usize / 8;
         if held < most {
             return Ok(());

@@ -11,7 +11,7 @@ use super::update::set;
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::{Buffer, FRAME, Held, Seen, is_sparse};
+use crate::node::tree::{Buffer, FRAME, Held, Seen, To, is_sparse};
 use crate::node::{self, Found, Value};
 use crate::record::many::Distinct;
 use crate::room;
@@ -67,7 +67,7 @@ impl BabyDb {
             let stem = self.stem(key);
             let covers = |held: &Held<'_>| self.tree.node(held.frame).covers(stem);
             if !held.last().is_some_and(covers) {
-                let Ok(leaf) = self.tree.lock_next_leaf(stem);
+                let Ok(leaf) = self.tree.lock_next_leaf(To::Key(stem));
                 held.push(leaf);
             }
             if let Some(leaf) = held.last() {
