@@ -3,16 +3,17 @@
 //! They join `testkit::storm` with a page each, as `storm` has the others do. Order of keys, cache, segments, memory, capacity,
 //! population and schedule are drawn from the seed, which a failure prints.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
 use azekura::order::Order;
 use azekura::record::skip::{EditOptions, SkipDb};
-use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
+use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::Random;
 use azekura::testkit::storm::{Engine, Promise, Shape, Store};
-use azekura::{Durability, Edit, Engine as _, Result, Verbs as _};
+use azekura::{Durability, Edit, Engine as _, Kind, Reader as _, Result, Verbs as _};
 
 use super::storm::{batch, crowded, damage_of, storms, sync_interval, tried};
 
@@ -44,6 +45,9 @@ fn durability(random: &mut Random) -> Durability {
 trait Ordered: azekura::Engine + azekura::Persistent {
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()>;
     fn work(&self, step: u64) -> Result<()>;
+
+    /// All of these changes, or none.
+    fn together(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()>;
 }
 
 impl Ordered for TreeDb {
@@ -55,7 +59,48 @@ impl Ordered for TreeDb {
         if step == 0 {
             return self.checkpoint();
         }
-        self.maintain()
+        let snapshot = self.snapshot()?;
+        let Some(then) = scanned(&snapshot)? else {
+            return Ok(());
+        };
+        assert_eq!(then.len() as u64, snapshot.count());
+        self.maintain()?;
+        if let Some(again) = scanned(&snapshot)? {
+            assert!(then == again, "a snapshot changed");
+        }
+        Ok(())
+    }
+
+    fn together(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        if changes.len().is_multiple_of(2) {
+            return batch(self, changes, name);
+        }
+        loop {
+            let mut transaction = self.transaction()?;
+            for (key, value) in changes {
+                match value {
+                    Some(value) => transaction.put(name(*key), value)?,
+                    None => transaction.remove(name(*key))?,
+                }
+            }
+            match transaction.commit() {
+                Err(error) if matches!(error.kind(), Kind::Conflict | Kind::TooOld) => {}
+                committed => return committed,
+            }
+        }
+    }
+}
+
+/// What a snapshot shows; `None`: it was ended.
+fn scanned(snapshot: &Snapshot<'_>) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>> {
+    let mut shown = Vec::new();
+    let scan = snapshot.scan(None, &mut |key, value| {
+        shown.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    });
+    match scan {
+        Err(error) if error.kind() == Kind::TooOld => Ok(None),
+        scan => scan.map(|_| Some(shown)),
     }
 }
 
@@ -66,6 +111,10 @@ impl Ordered for SkipDb {
 
     fn work(&self, _: u64) -> Result<()> {
         self.merge(&mut |_, _| ())
+    }
+
+    fn together(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        batch(self, changes, name)
     }
 }
 
@@ -82,7 +131,7 @@ impl<D: Ordered> Store for File<D> {
     }
 
     fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
-        batch(&self.0, changes, name)
+        self.0.together(changes)
     }
 
     fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {

@@ -3,7 +3,8 @@
 //! A store is filled, closed or not, and then changed, on the simulated disk, under a configuration that is drawn; its cache holds a
 //! part of it, so pages are written and read all the time. At each event the power is cut in many legal ways, the process dies,
 //! and recoveries are cut again. The store that then opens must hold the state after some number of operations: at least those
-//! synced (or, after a death, acknowledged), at most those begun. It must be sound, take further operations, and hold them.
+//! synced (or, after a death, acknowledged), at most those begun. It must be sound, take further operations, and hold them. Snapshots
+//! live meanwhile, and transactions are among the operations.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::path::Path;
 use azekura::engine::{Engine, Persistent, Reader};
 use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
-use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
+use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
@@ -28,7 +29,10 @@ enum Step {
     Put(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
     Many(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
+    Transaction(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Clear,
+    /// All snapshots are looked at, this many are ended, and one is taken.
+    Snapshot(usize),
     Sync,
     Checkpoint,
     Maintain,
@@ -60,6 +64,10 @@ fn of_record((key, value): (&[u8], &[u8])) -> u64 {
     hash ^ hash >> 29
 }
 
+fn of(now: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
+    digest(now.iter().map(|(key, value)| (&key[..], &value[..])))
+}
+
 impl Case {
     fn draw(seed: u64, count: usize) -> Self {
         let mut random = Random::new(!seed);
@@ -84,13 +92,19 @@ impl Case {
                 3 if random.one_in(8) => Step::Clear,
                 3 => Step::Reopen,
                 4..10 => Step::Remove(chosen),
-                10..13 => {
+                10 => Step::Snapshot(random.index(3)),
+                11..14 => {
                     let count = 2 + random.index(5);
                     let edit = |random: &mut Random| {
                         let edit = (!random.one_in(3)).then(|| value(random, usual));
                         (keys.key(random.below(many)), edit)
                     };
-                    Step::Many((0..count).map(|_| edit(&mut random)).collect())
+                    let edits = (0..count).map(|_| edit(&mut random)).collect();
+                    if random.one_in(2) {
+                        Step::Many(edits)
+                    } else {
+                        Step::Transaction(edits)
+                    }
                 }
                 _ => Step::Put(chosen, value(&mut random, usual)),
             }
@@ -127,6 +141,23 @@ fn many(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
     })
 }
 
+/// The same in a transaction, which reads some of it.
+fn transact(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+    let mut transaction = db.transaction()?;
+    if let Some((first, _)) = edits.first_key_value() {
+        for record in transaction.range(&first[..]..)?.take(3) {
+            drop(record?);
+        }
+    }
+    for (key, edit) in edits {
+        match edit {
+            Some(value) => transaction.put(key, value)?,
+            None => transaction.remove(key)?,
+        }
+    }
+    transaction.commit()
+}
+
 impl Case {
     fn work(&self, disk: &SimDisk, ledger: &Ledger) {
         let folder = disk.directory();
@@ -135,9 +166,6 @@ impl Case {
             db.put(key, value).unwrap();
         }
         let mut now = self.first.clone();
-        let of = |now: &BTreeMap<Vec<u8>, Vec<u8>>| {
-            digest(now.iter().map(|(key, value)| (&key[..], &value[..])))
-        };
         self.states.borrow_mut().push(of(&now));
         if self.steps.len().is_multiple_of(2) {
             db.close().unwrap();
@@ -146,9 +174,49 @@ impl Case {
             db.sync(Durability::Power).unwrap();
         }
         ledger.cut_from_here();
+        let mut steps = &self.steps[..];
+        while !steps.is_empty() {
+            // Up to a reopen, before which all snapshots end.
+            let is_reopen = |step: &Step| matches!(step, Step::Reopen);
+            let count = steps.iter().position(is_reopen);
+            let (these, rest) = steps.split_at(count.unwrap_or(steps.len()));
+            self.work_on(&db, these, &mut now, ledger);
+            if rest.is_empty() {
+                break;
+            }
+            db.close().unwrap();
+            ledger.synced();
+            db = open(disk, &self.next).unwrap();
+            steps = &rest[1..];
+        }
+        drop(db);
+    }
+
+    fn work_on(
+        &self,
+        db: &TreeDb,
+        steps: &[Step],
+        now: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+        ledger: &Ledger,
+    ) {
         let durable = self.options.opening.durability == Durability::Power;
-        for step in &self.steps {
+        let mut snapshots: Vec<(Snapshot<'_>, u64)> = Vec::new();
+        for step in steps {
             let change = match step {
+                Step::Snapshot(ended) => {
+                    for (snapshot, then) in &snapshots {
+                        let mut found = 0_u64;
+                        let scanned = snapshot.scan(None, &mut |key, value| {
+                            found = found.wrapping_add(of_record((key, value)));
+                            ControlFlow::Continue(())
+                        });
+                        scanned.unwrap();
+                        assert_eq!(found, *then, "a snapshot changed");
+                    }
+                    snapshots.drain(..(*ended).min(snapshots.len()));
+                    snapshots.push((db.snapshot().unwrap(), of(now)));
+                    continue;
+                }
                 Step::Sync => {
                     db.sync(Durability::Power).unwrap();
                     ledger.synced();
@@ -162,19 +230,13 @@ impl Case {
                     db.maintain().unwrap();
                     continue;
                 }
-                Step::Reopen => {
-                    db.close().unwrap();
-                    ledger.synced();
-                    db = open(disk, &self.next).unwrap();
-                    continue;
-                }
                 change => change,
             };
             let mut after = now.clone();
             match change {
                 Step::Put(key, value) => drop(after.insert(key.clone(), value.clone())),
                 Step::Remove(key) => drop(after.remove(key)),
-                Step::Many(edits) => {
+                Step::Many(edits) | Step::Transaction(edits) => {
                     for (key, edit) in edits {
                         match edit {
                             Some(value) => drop(after.insert(key.clone(), value.clone())),
@@ -188,16 +250,16 @@ impl Case {
             let done = ledger.operation(|| match change {
                 Step::Put(key, value) => db.put(key, value),
                 Step::Remove(key) => db.remove(key).map(drop),
-                Step::Many(edits) => many(&db, edits),
+                Step::Many(edits) => many(db, edits),
+                Step::Transaction(edits) => transact(db, edits),
                 _ => db.clear(),
             });
             done.unwrap();
             if durable {
                 ledger.synced();
             }
-            now = after;
+            *now = after;
         }
-        drop(db);
     }
 
     fn verify(&self, crash: &Crash<'_>) -> std::result::Result<u64, String> {
