@@ -9,7 +9,7 @@ use azekura::Kind;
 pub const USAGE: u8 = 2;
 
 /// Every code and its meaning, in order.
-pub const CODES: [(u8, &str); 11] = [
+pub const CODES: [(u8, &str); 13] = [
     (0, "done; found; true"),
     (
         1,
@@ -33,6 +33,8 @@ pub const CODES: [(u8, &str); 11] = [
         10,
         "poisoned: an earlier failed write left the state unknown",
     ),
+    (11, "conflict: others changed what a transaction rests on"),
+    (12, "too old: a snapshot held too much, and was ended"),
 ];
 
 /// The exit code of an error of `kind`.
@@ -46,6 +48,8 @@ pub const fn code_of(kind: Kind) -> u8 {
         Kind::Corrupted => 8,
         Kind::Io => 9,
         Kind::Poisoned => 10,
+        Kind::Conflict => 11,
+        Kind::TooOld => 12,
     }
 }
 

@@ -4,10 +4,11 @@
 //! change of the one without the other fails.
 
 const README: &str = include_str!("../../../README.md");
-const PROGRAMS: [&str; 3] = [
+const PROGRAMS: [&str; 4] = [
     include_str!("readme/first_steps.txt"),
     include_str!("readme/changes.txt"),
     include_str!("readme/in_order.txt"),
+    include_str!("readme/moments.txt"),
 ];
 
 mod first_steps {
@@ -34,6 +35,14 @@ mod in_order {
     }
 }
 
+mod moments {
+    include!("readme/moments.txt");
+
+    pub(super) fn run() -> azekura::Result<()> {
+        main()
+    }
+}
+
 #[test]
 fn the_programs_in_the_readme_pass() {
     let fenced = README.split("```rust\n").skip(1);
@@ -45,6 +54,7 @@ fn the_programs_in_the_readme_pass() {
     first_steps::run().expect("the first passes");
     changes::run().expect("the second passes");
     in_order::run().expect("the third passes");
+    moments::run().expect("the fourth passes");
     assert!(folder.path().join("fruit.azh").exists());
     assert!(folder.path().join("years.azt").exists());
 }

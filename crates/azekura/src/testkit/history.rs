@@ -98,7 +98,8 @@ pub(super) fn together<T: Send, E: Send>(
     })
 }
 
-pub(super) fn history_key(index: u64) -> Vec<u8> {
+/// The key of a number, of which clients know some.
+pub fn history_key(index: u64) -> Vec<u8> {
     format!("history-{index}").into_bytes()
 }
 

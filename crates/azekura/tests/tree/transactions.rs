@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use azekura::engine::{Engine, Persistent, Reader};
+use azekura::engine::{
+    Bookmark, Damaged, DecideMany, Engine, Persistent, Promise, Reader, Stats, Visit,
+};
 use azekura::error::Kind;
 use azekura::record::tree::{CreateOptions, Isolation, OpenOptions, Transaction, TreeDb};
+use azekura::testkit::history::history_key;
 use azekura::testkit::suite::{case, share, tried_at_least};
-use azekura::testkit::{Random, round_seed};
+use azekura::testkit::{Random, concurrently, round_seed, transactions};
 use azekura::{Edit, order::Order};
 
 use super::{Keys, options, value};
@@ -472,4 +475,138 @@ fn threads_never_skew_what_transactions_rest_on() {
     }
     tried_at_least(on, 500, "halves turned on");
     tried_at_least(counted, 5000, "transactions next to threads");
+}
+
+/// A tree whose updates of many are transactions; those that write nothing read a snapshot.
+struct Transacting<'d>(&'d TreeDb, Isolation);
+
+impl Reader for Transacting<'_> {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> azekura::Result<()> {
+        self.0.read(key, visit)
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> azekura::Result<Option<Bookmark>> {
+        self.0.scan_past(from, visit, damaged)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        self.0.bookmark_at(key)
+    }
+
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    fn promise(&self) -> Promise {
+        self.0.promise()
+    }
+}
+
+impl Engine for Transacting<'_> {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> azekura::Result<()> {
+        self.0.update(key, decide)
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> azekura::Result<()> {
+        loop {
+            let mut transaction = self.0.transaction_with(self.1)?;
+            let mut values = Vec::new();
+            for (at, key) in keys.iter().enumerate() {
+                values.push(if at % 2 == 0 {
+                    transaction.get(key)?
+                } else {
+                    let mut range = transaction.range(*key..=*key)?;
+                    let record = range.next().transpose()?;
+                    record.map(|(_, value)| value)
+                });
+            }
+            let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
+            for (key, edit) in keys.iter().zip(decide(&shown)) {
+                match edit {
+                    Edit::Put(value) => transaction.put(key, value)?,
+                    Edit::Remove => transaction.remove(key)?,
+                    Edit::Keep => {}
+                }
+            }
+            match transaction.commit() {
+                Err(error) if error.kind() == Kind::Conflict => {}
+                committed => return committed,
+            }
+        }
+    }
+
+    fn clear(&self) -> azekura::Result<()> {
+        self.0.clear()
+    }
+}
+
+/// Some order explains what each transaction saw and wrote, in time; with snapshots alone, there are runs that none explains.
+#[test]
+fn some_order_explains_all_transactions() {
+    const STORES: u64 = 6;
+    let runs = share(1200);
+    let (mut explained, mut skewed) = (0, 0);
+    for store in 0..STORES {
+        let seed = 500 + store + round_seed();
+        let random = &mut Random::new(seed);
+        let drawn = options(random, store % 2 == 0).order(Order::Lexical);
+        let _case = case(seed, &drawn);
+        let folder = tempfile::tempdir().unwrap();
+        let db = TreeDb::create(folder.path().join("a.azt"), &drawn).unwrap();
+        let unrest = |stop: &AtomicBool| {
+            // The keys come to be in leaves of their own, and together again.
+            let mut random = Random::new(seed);
+            while !stop.load(Ordering::Relaxed) {
+                let mut key = history_key(random.below(7));
+                key.extend_from_slice(&[0, random.below(40) as u8]);
+                if random.one_in(2) {
+                    db.put(&key, &vec![1; 480]).unwrap();
+                } else {
+                    db.remove(&key).unwrap();
+                }
+                if random.one_in(400) {
+                    db.checkpoint().unwrap();
+                }
+            }
+        };
+        let of_store = |count: u64| {
+            let all = (0..count).filter(move |number| number % STORES == store);
+            all.map(|number| transactions::varied(number + round_seed()))
+        };
+        let work = || {
+            let serializable = Transacting(&db, Isolation::Serializable);
+            let explained = transactions::explained(&serializable, of_store(runs));
+            let snapshots = Transacting(&db, Isolation::Snapshot);
+            let skewed = of_store(runs.max(120))
+                .filter(|plan| transactions::explained(&snapshots, [*plan]).is_err());
+            (explained.expect("an order"), skewed.count())
+        };
+        let ((of_store, of_snapshots), ()) = concurrently(unrest, work);
+        explained += of_store;
+        skewed += of_snapshots;
+        let report = db.check(&mut |_, _| {}).unwrap();
+        assert!(report.is_sound(), "{:?}", report.damage);
+    }
+    assert!(
+        skewed > 0,
+        "snapshots alone were enough: nothing was put to the test"
+    );
+    tried_at_least(
+        explained,
+        1200,
+        "runs of transactions that an order explains",
+    );
 }

@@ -22,7 +22,7 @@ use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
 use super::space::SpaceSizes;
 use super::table::Location;
 use super::write_back::BATCH;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{End, Log, Reserve, Use, parts};
@@ -63,8 +63,17 @@ fn present(parts: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
 }
 
 impl Core {
-    /// See the module's text. Does nothing if nothing changed since the last one.
+    /// See the module's text. Does nothing if nothing changed since the last one. What snapshots hold is room for it, too.
     pub(super) fn checkpoint(&self) -> Result<()> {
+        loop {
+            match self.checkpoint_once() {
+                Err(error) if error.kind() == Kind::Full && self.end_oldest_snapshot() => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn checkpoint_once(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
         let pages = &self.tree.nodes;
@@ -122,7 +131,6 @@ impl Core {
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
             self.log.release_before(end);
-            self.bound_snapshots();
             self.release_empty();
         } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
@@ -133,6 +141,7 @@ impl Core {
             state.committed.release_idle(&self.log, named);
         }
         self.keep_for_checkpoint();
+        self.bound_snapshots();
         done
     }
 

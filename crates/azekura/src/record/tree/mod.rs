@@ -173,7 +173,7 @@ struct Core {
     gate: Gate,
     counts: Counts,
     /// Those that live, in the order in which they were taken.
-    snapshots: Mutex<VecDeque<snapshot::Live>>,
+    snapshots: Mutex<VecDeque<Arc<snapshot::Live>>>,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// What replay found damaged.

@@ -45,10 +45,12 @@ const PATIENCE: Duration = Duration::from_millis(1);
 const MEMORY_MIN: u64 = 16 << 20;
 
 /// A snapshot that lives.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Live {
-    cut: u64,
-    is_ended: Arc<AtomicBool>,
+    cut: AtomicU64,
+    is_ended: AtomicBool,
+    /// Whether a transaction is committing that rests on it: then it is not ended.
+    is_committing: AtomicBool,
 }
 
 /// All records of a tree file as they were at one moment, while writers continue. Ended when it is dropped.
@@ -63,7 +65,7 @@ pub struct Snapshot<'d> {
     pub(super) core: &'d Core,
     cut: u64,
     count: u64,
-    is_ended: Arc<AtomicBool>,
+    live: Arc<Live>,
 }
 
 impl TreeDb {
@@ -80,15 +82,12 @@ impl Core {
         let pages = &self.tree.nodes;
         let most = (self.options.cache / 2).max(MEMORY_MIN);
         while pages.cuts.in_memory() * FRAME > most && self.end_oldest_snapshot() {}
-        let is_ended = Arc::new(AtomicBool::new(false));
+        let live: Arc<Live> = Arc::default();
         let taking = pages.cuts.taking();
         let begin = |cut| {
             pages.space.room().begin_snapshot(cut);
-            let live = Live {
-                cut,
-                is_ended: Arc::clone(&is_ended),
-            };
-            self.snapshots.lock().push_back(live);
+            live.cut.store(cut, Ordering::Relaxed);
+            self.snapshots.lock().push_back(Arc::clone(&live));
         };
         let (cut, ()) = pages
             .cuts
@@ -99,26 +98,35 @@ impl Core {
             core: self,
             cut,
             count,
-            is_ended,
+            live,
         })
     }
 
-    /// Ends the snapshot that was taken first; whether there was one.
+    /// Ends the snapshot that was taken first; whether there was one that may be ended.
     pub(super) fn end_oldest_snapshot(&self) -> bool {
-        let Some(live) = self.snapshots.lock().pop_front() else {
-            return false;
+        let live = {
+            let mut snapshots = self.snapshots.lock();
+            let may_end = |live: &Arc<Live>| !live.is_committing.load(Ordering::Relaxed);
+            let Some(at) = snapshots.iter().position(may_end) else {
+                return false;
+            };
+            snapshots.remove(at)
         };
+        let Some(live) = live else { return false };
         live.is_ended.store(true, Ordering::SeqCst);
-        self.end_snapshot(live.cut);
+        self.end_snapshot(live.cut.load(Ordering::Relaxed));
         true
     }
 
     /// Ends the oldest snapshots, while they hold more than they may.
     pub(super) fn bound_snapshots(&self) {
-        let pages = &self.tree.nodes;
+        let room = || self.tree.nodes.space.room();
         let size = self.log.storage().size().unwrap_or(0);
         let most = self.options.snapshot_room.max(size / 4);
-        while pages.space.room().sizes().held * UNIT > most && self.end_oldest_snapshot() {}
+        let is_too_much = || room().sizes().held * UNIT > most || !room().has_reserve();
+        while room().sizes().held > 0 && is_too_much() && self.end_oldest_snapshot() {
+            self.keep_for_checkpoint();
+        }
     }
 
     fn end_snapshot(&self, cut: u64) {
@@ -141,7 +149,7 @@ impl Core {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         let mut snapshots = self.core.snapshots.lock();
-        let is_own = |live: &Live| Arc::ptr_eq(&live.is_ended, &self.is_ended);
+        let is_own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
         let Some(at) = snapshots.iter().position(is_own) else {
             return;
         };
@@ -195,9 +203,16 @@ impl Snapshot<'_> {
         self.core.tree.order
     }
 
+    /// A transaction commits that rests on it: from now on it is not ended by others. `TooOld` if it was.
+    pub(super) fn commits(&self) -> Result<()> {
+        let _snapshots = self.core.snapshots.lock();
+        self.live.is_committing.store(true, Ordering::Relaxed);
+        self.still()
+    }
+
     /// `TooOld` if it was ended. Asked after what was read.
     fn still(&self) -> Result<()> {
-        if self.is_ended.load(Ordering::SeqCst) {
+        if self.live.is_ended.load(Ordering::SeqCst) {
             return Err(self.core.too_old());
         }
         Ok(())

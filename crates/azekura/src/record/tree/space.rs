@@ -446,6 +446,11 @@ impl SpaceGuard<'_> {
         free + u64::from(growth + left) * per_segment >= wanted
     }
 
+    /// Whether what is kept for a checkpoint is there.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.may_take(0, AllocationClass::Growth)
+    }
+
     /// Units that a checkpoint may need.
     pub(super) fn keep(&mut self, units: u64) {
         self.state.kept = units;

@@ -317,10 +317,11 @@ impl Transaction<'_> {
         let Self {
             snapshot, state, ..
         } = self;
-        let State { writes, reads } = state.into_inner();
+        let State { writes, reads } = std::mem::take(&mut *state.lock());
         if writes.is_empty() {
             return Ok(());
         }
+        snapshot.commits()?;
         snapshot.core.commit(&snapshot, writes, reads)
     }
 }
