@@ -1,5 +1,7 @@
-//! Snapshots are what the store was at their moment, whatever happens to it since: a model, threads that move sums about, full stores,
-//! snapshots that are ended.
+//! Snapshots are what the store was at their moment, whatever happens to it since.
+//!
+//! A model keeps what each snapshot must show, by every way there is, until it ends; threads move sums about under snapshots; full stores
+//! end the oldest. When all have ended, nothing is held.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

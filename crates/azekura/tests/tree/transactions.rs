@@ -1,5 +1,7 @@
-//! Transactions: what they read and write, alone and next to others; what is a conflict and what is not; and threads whose histories
-//! must be explained by an order, with the skews that a snapshot alone allows.
+//! Transactions: what they read and write, alone and next to others, and what is a conflict.
+//!
+//! A model has what a transaction must show and leave. Threads run transactions whose histories must be explained by an order
+//! (`testkit::transactions`), where snapshots alone allow skews, which are found.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -13,8 +13,8 @@
 //! 2. A version is kept before a change at `until` of a page last changed at `stamp`, if a cut that lives is after `stamp` and not
 //!    after `until`: where the page's image is, if it is on storage as it is, else its words. So a page has a version once for each
 //!    cut that needs it, and cuts without a change of the page between them share one.
-//! 3. A version of words that is of the checkpoint's cut is what the checkpoint has still to write. It is *settled* when it is written:
-//!    a snapshot that needs it finds the image.
+//! 3. A version of words that is of the checkpoint's cut is what the checkpoint has still to write. When it is written, a snapshot that
+//!    needs it finds the image.
 //! 4. A version that no cut needs is dropped when a cut ends.
 //!
 //! It does not know where pages are, which cuts live (`space`), nor what a cut is for. Cuts are taken and ended one at a time.
@@ -243,7 +243,7 @@ impl Cuts {
     }
 
     /// The version of a page that was kept from a change is also on storage.
-    pub(super) fn settle(
+    pub(super) fn note_written(
         &self,
         page: u32,
         until: u64,
@@ -343,11 +343,11 @@ mod tests {
         }
         assert_eq!(cuts.pages_to_write(250), [3]);
         assert!(cuts.pages_to_write(350).is_empty(), "it is on storage");
-        cuts.settle(3, 300, Place(8), |version| version.is_of(250));
+        cuts.note_written(3, 300, Place(8), |version| version.is_of(250));
         assert!(cuts.pages_to_write(250).is_empty(), "it is written");
         let version = cuts.version(3, 250).unwrap();
         assert!(matches!(version.image, Kept::Image(Place(8))));
-        cuts.settle(3, 200, Place(7), |_| false);
+        cuts.note_written(3, 200, Place(7), |_| false);
         assert!(cuts.version(3, 150).is_some_and(|of| of.until == 400));
         assert_eq!(cuts.in_memory(), 0);
         let taking = cuts.taking();

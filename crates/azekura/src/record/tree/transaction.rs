@@ -527,7 +527,7 @@ impl Core {
     }
 }
 
-/// A cursor over a snapshot and what a transaction has written. It notes what it is asked for.
+/// A cursor over a snapshot and what a transaction has written. It notes what it shows, and the gaps.
 struct MergedCursor<'t> {
     transaction: &'t Transaction<'t>,
     then: RecordCursor<&'t Snapshot<'t>>,

@@ -271,7 +271,7 @@ impl PageCache {
         if after == 0 {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         } else {
-            self.settle(page, after, place);
+            self.note_written(page, after, place);
         }
         self.table.mark_dirty(page);
         true
@@ -285,8 +285,8 @@ impl PageCache {
     }
 
     /// The version that was kept from the change at `until` is written.
-    fn settle(&self, page: u32, until: u64, place: Place) {
-        self.cuts.settle(page, until, place, |version| {
+    fn note_written(&self, page: u32, until: u64, place: Place) {
+        self.cuts.note_written(page, until, place, |version| {
             let room = self.space.room();
             room.is_needed_by_snapshot(version.stamp, version.until)
         });
@@ -328,7 +328,7 @@ impl PageCache {
                     let interval = (version.stamp, version.until);
                     for place in places {
                         self.space.room().note_image_at_cut(page, place, interval);
-                        self.settle(page, version.until, place);
+                        self.note_written(page, version.until, place);
                     }
                 }
                 Err(error) => {
