@@ -144,7 +144,7 @@ fn snapshots_are_what_the_store_was() {
         for _ in 0..2 {
             let mut snapshots: Vec<(Snapshot<'_>, Model)> = Vec::new();
             for _ in 0..random.below(12) + 4 {
-                for _ in 0..random.below(many.min(2000)) + 1 {
+                for _ in 0..=random.below(many.min(2000)) {
                     change(&db, &mut model, (keys, many), random);
                     changes += 1;
                 }

@@ -94,8 +94,8 @@ fn a_commit_is_whole_and_what_another_wrote_first_is_a_conflict() {
     );
     let mut same = db.transaction().unwrap();
     same.put("large", "small").unwrap();
-    db.put(b"large", &[b'x'; 30_000]).unwrap();
-    db.put(b"large", &[b'l'; 30_000]).unwrap();
+    db.put(b"large", &vec![b'x'; 30_000]).unwrap();
+    db.put(b"large", &vec![b'l'; 30_000]).unwrap();
     assert!(!is_conflict(same), "it is as it was");
     db.close().unwrap();
     let db = TreeDb::open(folder.path().join("a.azt"), &small().opening).unwrap();
@@ -103,14 +103,15 @@ fn a_commit_is_whole_and_what_another_wrote_first_is_a_conflict() {
     assert_eq!(db.get(b"large").unwrap().as_deref(), Some(&b"small"[..]));
 }
 
+type Read = fn(&Transaction<'_>);
+type Change = fn(&TreeDb);
+
 #[test]
 fn what_was_read_must_be_as_it_was_unless_that_is_allowed() {
     let records: Vec<(String, String)> = (0..2000)
         .map(|number| (format!("{number:05}"), "x".repeat(number % 50)))
         .collect();
     let records: Vec<(&str, &str)> = records.iter().map(|(a, b)| (&a[..], &b[..])).collect();
-    type Read = fn(&Transaction<'_>);
-    type Change = fn(&TreeDb);
     let get: Read = |of| drop(of.get("00700").unwrap());
     let miss: Read = |of| assert_eq!(of.get("00700.5").unwrap(), None);
     let range: Read = |of| assert_eq!(of.range("00100".."01900").unwrap().count(), 1800);

@@ -73,12 +73,12 @@ impl TreeDb {
     /// the closure of an update.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         gate::outside_updates()?;
-        self.core.snapshot()
+        Ok(self.core.snapshot())
     }
 }
 
 impl Core {
-    pub(super) fn snapshot(&self) -> Result<Snapshot<'_>> {
+    fn snapshot(&self) -> Snapshot<'_> {
         let pages = &self.tree.nodes;
         let most = (self.options.cache / 2).max(MEMORY_MIN);
         while pages.cuts.in_memory() * FRAME > most && self.end_oldest_snapshot() {}
@@ -94,12 +94,12 @@ impl Core {
             .take(&taking, || (pages.end_as_cut().0, ()), begin);
         let count = self.count_at_cut(&taking);
         drop(taking);
-        Ok(Snapshot {
+        Snapshot {
             core: self,
             cut,
             count,
             live,
-        })
+        }
     }
 
     /// Ends the snapshot that was taken first; whether there was one that may be ended.

@@ -141,10 +141,12 @@ impl Span {
     }
 }
 
+/// What was written; `None`: removed.
+type Writes = BTreeMap<InOrder, Option<Vec<u8>>>;
+
 #[derive(Debug, Default)]
 struct State {
-    /// `None`: removed.
-    writes: BTreeMap<InOrder, Option<Vec<u8>>>,
+    writes: Writes,
     reads: Vec<Span>,
 }
 
@@ -322,7 +324,7 @@ impl Transaction<'_> {
             return Ok(());
         }
         snapshot.commits()?;
-        snapshot.core.commit(&snapshot, writes, reads)
+        snapshot.core.commit(&snapshot, &writes, reads)
     }
 }
 
@@ -347,16 +349,11 @@ fn merged(mut spans: Vec<Span>, order: Order) -> Vec<Span> {
 }
 
 impl Core {
-    fn commit(
-        &self,
-        snapshot: &Snapshot<'_>,
-        writes: BTreeMap<InOrder, Option<Vec<u8>>>,
-        reads: Vec<Span>,
-    ) -> Result<()> {
+    fn commit(&self, snapshot: &Snapshot<'_>, writes: &Writes, reads: Vec<Span>) -> Result<()> {
         let mut spans = reads;
         room::more(&mut spans, writes.len())?;
         let mut len = 0;
-        for (InOrder { key, .. }, value) in &writes {
+        for (InOrder { key, .. }, value) in writes {
             spans.push(Span::point(key)?);
             len += key.len() + value.as_ref().map_or(0, Vec::len);
         }
@@ -369,7 +366,7 @@ impl Core {
             let mut changes = room::vec(writes.len())?;
             let leaves = held.iter().map(|leaf| self.node_of(leaf.frame));
             let mut leaves = leaves.peekable();
-            for (InOrder { key, .. }, value) in &writes {
+            for (InOrder { key, .. }, value) in writes {
                 while leaves.next_if(|leaf| !leaf.covers(key)).is_some() {}
                 let is_there = leaves.peek().is_some_and(|leaf| leaf.find(key).1);
                 if value.is_some() || is_there {
@@ -539,6 +536,9 @@ struct MergedCursor<'t> {
     within: Span,
 }
 
+/// A record that was written, and its value; `None`: it was removed.
+type Written = (Vec<u8>, Option<Vec<u8>>);
+
 /// Where a step begins.
 #[derive(Clone, Copy)]
 enum Start<'k> {
@@ -592,12 +592,8 @@ impl<'t> MergedCursor<'t> {
         Ok(())
     }
 
-    /// The next of the records that were written here.
-    fn written(
-        &self,
-        start: Start<'_>,
-        is_rising: bool,
-    ) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+    /// The next of the records that were written here, and its value.
+    fn written(&self, start: Start<'_>, is_rising: bool) -> Result<Option<Written>> {
         let of = |key: &[u8]| self.transaction.in_order(key);
         let bound = match start {
             Start::Edge => Bound::Unbounded,

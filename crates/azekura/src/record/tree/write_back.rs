@@ -108,7 +108,7 @@ impl PageCache {
             }
         };
         let mut done = 0;
-        for (copied, place) in copied.into_iter().zip(places) {
+        for (copied, place) in copied.iter().zip(places) {
             done += usize::from(self.finish(copied, place, cut));
         }
         Ok(done)
@@ -223,7 +223,7 @@ impl PageCache {
     }
 
     /// The image is written; whether the page's place is it now.
-    fn finish(&self, copied: Copied<'_>, place: Place, cut: Option<u64>) -> bool {
+    fn finish(&self, copied: &Copied<'_>, place: Place, cut: Option<u64>) -> bool {
         let Copied {
             number,
             frame,
@@ -234,7 +234,7 @@ impl PageCache {
             is_of_cut,
             until,
             ..
-        } = copied;
+        } = *copied;
         explore::yield_point();
         let about = self.about(number);
         let lock = frame.latch.try_lock();
