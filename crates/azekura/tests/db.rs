@@ -314,6 +314,35 @@ fn the_last_of_a_range_is_found_while_others_change_what_is_beyond_it() {
 }
 
 #[test]
+fn a_range_that_has_ended_has_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = azekura::create(folder.path().join("a.azt")).unwrap();
+    db.put("b", "1").unwrap();
+    let mut range = db.range("a".."z").unwrap();
+    assert!(range.next().is_some() && range.next().is_none());
+    db.put("c", "2").unwrap();
+    assert!(range.next().is_none() && range.next_back().is_none());
+    let mut range = db.range("a".."z").unwrap().rev();
+    assert_eq!(range.by_ref().count(), 2);
+    db.put("aa", "3").unwrap();
+    assert!(range.next().is_none());
+}
+
+#[test]
+fn a_hash_file_has_neither_snapshots_nor_transactions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = azekura::create(folder.path().join("a.azh")).unwrap();
+    let refused = [
+        db.snapshot().err(),
+        db.transaction().err(),
+        db.transact(|_| Ok(())).err(),
+    ];
+    for error in refused {
+        assert_eq!(error.unwrap().kind(), Kind::Invalid);
+    }
+}
+
+#[test]
 fn a_cursor_goes_both_ways_and_a_hash_file_has_none() {
     with_db(|_, db| {
         db.put_many(&[("a", "1"), ("b", "2"), ("c", "3")]).unwrap();
