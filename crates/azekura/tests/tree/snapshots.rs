@@ -97,7 +97,7 @@ fn change(db: &TreeDb, model: &mut Model, (keys, many): (Keys, u64), random: &mu
             db.update_many(&slices, &mut edits).unwrap();
             model.extend(names.into_iter().zip(values));
         }
-        1 if random.one_in(60) => {
+        1 if random.one_in(12) => {
             db.clear().unwrap();
             model.clear();
         }
@@ -333,6 +333,43 @@ fn a_full_store_ends_the_oldest_snapshots_and_goes_on() {
     assert!(report.is_sound(), "{:?}", report.damage);
     assert_eq!(inspected(&db, "held_bytes"), 0);
     assert_eq!(db.get(&key(77)).unwrap(), Some(vec![b'b' + 29 % 20; 40]));
+}
+
+/// Most pages are on storage only when all is cleared, and their places are used again.
+#[test]
+fn a_snapshot_outlives_a_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let opening = OpenOptions::new().cache(256u64 << 10).background(false);
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .opening(opening);
+    let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+    let key = |number: u64| format!("{number:06}").into_bytes();
+    for number in 0..20_000 {
+        let len = if number % 100 == 0 { 5000 } else { 40 };
+        db.put(&key(number), &vec![b'a'; len]).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let before = scanned(&snapshot);
+    for round in 0..3_u8 {
+        db.clear().unwrap();
+        db.checkpoint().unwrap();
+        for number in 0..20_000 {
+            db.put(&key(number), &[b'b' + round; 60]).unwrap();
+        }
+        db.checkpoint().unwrap();
+    }
+    assert_eq!(before.len(), 20_000);
+    assert!(scanned(&snapshot) == before, "it shows what came later");
+    assert_eq!(
+        snapshot.get(key(100)).unwrap().map(|of| of.len()),
+        Some(5000)
+    );
+    drop(snapshot);
+    assert_eq!(inspected(&db, "held_bytes"), 0);
+    let report = db.check(&mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.damage);
 }
 
 #[test]

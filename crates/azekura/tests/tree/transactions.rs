@@ -125,6 +125,7 @@ fn what_was_read_must_be_as_it_was_unless_that_is_allowed() {
     let last: Change = |db| db.put(b"99999", b"new").unwrap();
     let first: Change = |db| db.put(b"", b"new").unwrap();
     let within: Change = |db| db.put(b"00102", b"changed").unwrap();
+    let tail: Change = |db| assert!(db.remove(b"01899").unwrap());
     let end: Change = |db| db.put(b"01900", b"changed").unwrap();
     let clear: Change = |db| db.clear().unwrap();
     let many: Change = |db| {
@@ -144,11 +145,13 @@ fn what_was_read_must_be_as_it_was_unless_that_is_allowed() {
         (range, set, true),
         (range, remove, true),
         (range, insert, true),
+        (range, tail, true),
         (range, last, false),
         (range, first, false),
         (range, end, false),
         (range, many, false),
         (back, set, true),
+        (back, tail, true),
         (back, insert, true),
         (back, end, false),
         (some, set, false),
