@@ -91,8 +91,10 @@ impl Ordered for TreeDb {
     }
 }
 
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What a snapshot shows; `None`: it was ended.
-fn scanned(snapshot: &Snapshot<'_>) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>> {
+fn scanned(snapshot: &Snapshot<'_>) -> Result<Option<Records>> {
     let mut shown = Vec::new();
     let scan = snapshot.scan(None, &mut |key, value| {
         shown.push((key.to_vec(), value.to_vec()));
