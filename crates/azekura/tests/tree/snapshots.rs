@@ -335,6 +335,29 @@ fn a_full_store_ends_the_oldest_snapshots_and_goes_on() {
     assert_eq!(db.get(&key(77)).unwrap(), Some(vec![b'b' + 29 % 20; 40]));
 }
 
+#[test]
+fn snapshots_that_hold_nothing_are_not_ended_for_what_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let opening = OpenOptions::new().background(false).capacity(6u64 << 20);
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .opening(opening);
+    let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+    db.put(b"small", b"value").unwrap();
+    let snapshots = [db.snapshot().unwrap(), db.snapshot().unwrap()];
+    let refused = db.put(b"large", &vec![0; 20 << 20]).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Full);
+    let mut transaction = db.transaction().unwrap();
+    transaction.put("large", vec![0; 20 << 20]).unwrap();
+    assert_eq!(transaction.commit().unwrap_err().kind(), Kind::Full);
+    for snapshot in &snapshots {
+        assert_eq!(
+            snapshot.get("small").unwrap().as_deref(),
+            Some(&b"value"[..])
+        );
+    }
+}
+
 /// Most pages are on storage only when all is cleared, and their places are used again.
 #[test]
 fn a_snapshot_outlives_a_clear() {

@@ -152,7 +152,7 @@ impl Core {
             return Ok(());
         }
         self.win_room()?;
-        while !self.has_room(class, len) && self.end_oldest_snapshot() {
+        while !self.has_room(class, len) && self.end_snapshot_for_room() {
             self.win_room()?;
         }
         self.log.admit(class, len.max(8))
@@ -165,7 +165,7 @@ impl Core {
         {
             self.log.healthy()?;
             Self::unless_full(self.win_room())?;
-            while !self.has_room(class, len) && self.end_oldest_snapshot() {
+            while !self.has_room(class, len) && self.end_snapshot_for_room() {
                 Self::unless_full(self.win_room())?;
             }
         }
@@ -209,7 +209,7 @@ impl Core {
         loop {
             self.win_room()?;
             done = update();
-            if !is_full(&done) || !self.end_oldest_snapshot() {
+            if !is_full(&done) || !self.end_snapshot_for_room() {
                 return done;
             }
         }

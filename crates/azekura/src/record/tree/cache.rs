@@ -571,12 +571,12 @@ impl PageCache {
 
 impl PageCache {
     /// A cut is over, as the room knows: versions that none needs are no more.
-    pub(super) fn forget_versions(&self, taking: &Taking) {
-        let (greatest, checkpoint) = {
+    pub(super) fn forget_versions(&self, taking: &Taking, cut: u64) {
+        let (next, greatest, checkpoint) = {
             let room = self.space.room();
-            (room.greatest_cut(), room.cut())
+            (room.snapshot_after(cut), room.greatest_cut(), room.cut())
         };
-        self.cuts.end(taking, greatest, |version| {
+        self.cuts.end(taking, (cut, next, greatest), |version| {
             checkpoint.is_some_and(|cut| version.words_of(cut).is_some())
                 || self
                     .space

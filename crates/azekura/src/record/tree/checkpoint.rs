@@ -67,7 +67,7 @@ impl Core {
     pub(super) fn checkpoint(&self) -> Result<()> {
         loop {
             match self.checkpoint_once() {
-                Err(error) if error.kind() == Kind::Full && self.end_oldest_snapshot() => {}
+                Err(error) if error.kind() == Kind::Full && self.end_snapshot_for_room() => {}
                 done => return done,
             }
         }
@@ -124,7 +124,7 @@ impl Core {
             let taking = pages.cuts.taking();
             let _writer = pages.writer.lock();
             pages.space.room().end_cut(done.is_ok());
-            pages.forget_versions(&taking);
+            pages.forget_versions(&taking, cut.at);
         }
         if done.is_ok() {
             state.committed.appended = appended;

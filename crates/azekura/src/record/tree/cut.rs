@@ -19,7 +19,7 @@
 //!
 //! It does not know where pages are, which cuts live (`space`), nor what a cut is for. Cuts are taken and ended one at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,14 +86,45 @@ impl Version {
 #[derive(Debug, Default)]
 pub(super) struct Taking(());
 
+/// Versions of some pages.
+#[derive(Debug, Default)]
+struct Shard {
+    /// By page, in the order in which they were kept.
+    versions: HashMap<u32, Vec<Version>>,
+    /// Of each the change that it was kept from, and the page: a cut that ends looks at few.
+    kept: BTreeSet<(u64, u32)>,
+}
+
+impl Shard {
+    /// Drops the versions of a page that were kept from a change and are not needed; how many of them were in memory.
+    fn drop_unneeded(
+        &mut self,
+        (until, page): (u64, u32),
+        is_needed: impl Fn(&Version) -> bool,
+    ) -> u64 {
+        let Some(versions) = self.versions.get_mut(&page) else {
+            return 0;
+        };
+        let is_dropped = |version: &mut Version| version.until == until && !is_needed(version);
+        let dropped = versions.extract_if(.., is_dropped);
+        let in_memory = dropped.filter(|version| version.image.is_words()).count() as u64;
+        if versions.iter().all(|version| version.until != until) {
+            self.kept.remove(&(until, page));
+        }
+        if versions.is_empty() {
+            self.versions.remove(&page);
+        }
+        in_memory
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Cuts {
     /// The greatest cut that lives, of which bit 0 is the counter of changes after the last that was taken; 0: there is none.
     newest: AtomicU64,
     taking: Mutex<Taking>,
-    /// By page, in the order in which they were kept.
-    versions: Vec<Mutex<HashMap<u32, Vec<Version>>>>,
+    shards: Vec<Mutex<Shard>>,
     /// Versions in memory. Relaxed: a count.
     in_memory: AtomicU64,
 }
@@ -127,7 +158,7 @@ impl Default for Cuts {
         Self {
             newest: AtomicU64::new(0),
             taking: Mutex::default(),
-            versions: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             in_memory: AtomicU64::new(0),
         }
     }
@@ -184,29 +215,33 @@ impl Cuts {
         1 - (self.newest.load(Ordering::SeqCst) & 1) as usize
     }
 
-    /// A cut is over: `greatest` is the greatest of those that live, 0 if none does, and `is_needed` states which versions they need.
-    pub(super) fn end(&self, _: &Taking, greatest: u64, is_needed: impl Fn(&Version) -> bool) {
+    /// A cut is over, of which `next` is the next one that a snapshot has: `greatest` is the greatest of those that live, 0 if none does,
+    /// and `is_needed` states which versions they need. Those kept from changes from `next` on are all of `next`, or not of the cut.
+    pub(super) fn end(
+        &self,
+        _: &Taking,
+        (cut, next, greatest): (u64, u64, u64),
+        is_needed: impl Fn(&Version) -> bool,
+    ) {
         let newest = self.newest.load(Ordering::SeqCst);
         self.newest.store(greatest | newest & 1, Ordering::SeqCst);
-        for shard in &self.versions {
+        for shard in &self.shards {
             let mut shard = shard.lock();
-            for versions in shard.values_mut() {
-                versions.retain(|version| is_needed(version) || self.forget(version));
+            let kept = shard.kept.range((cut, 0)..(next.max(cut), 0));
+            let kept: Vec<(u64, u32)> = kept.copied().collect();
+            for version in kept {
+                self.forget(shard.drop_unneeded(version, &is_needed));
             }
-            shard.retain(|_, versions| !versions.is_empty());
         }
     }
 
-    /// A version is no more. `false`.
-    fn forget(&self, version: &Version) -> bool {
-        if version.image.is_words() {
-            self.in_memory.fetch_sub(1, Ordering::Relaxed);
-        }
-        false
+    /// So many versions are not in memory any more.
+    fn forget(&self, count: u64) {
+        self.in_memory.fetch_sub(count, Ordering::Relaxed);
     }
 
-    fn shard(&self, page: u32) -> &Mutex<HashMap<u32, Vec<Version>>> {
-        &self.versions[page as usize % SHARDS]
+    fn shard(&self, page: u32) -> MutexGuard<'_, Shard> {
+        self.shards[page as usize % SHARDS].lock()
     }
 
     /// Keeps a page that was last changed at `stamp`, before a change at `until`, if a cut needs that.
@@ -218,7 +253,7 @@ impl Cuts {
         is_needed: impl FnOnce() -> bool,
         image: impl FnOnce() -> Kept,
     ) {
-        let mut shard = self.shard(page).lock();
+        let mut shard = self.shard(page);
         if !is_needed() {
             return;
         }
@@ -231,14 +266,15 @@ impl Cuts {
             until,
             image,
         };
-        shard.entry(page).or_default().push(version);
+        shard.versions.entry(page).or_default().push(version);
+        shard.kept.insert((until, page));
     }
 
     /// The version of a page that a cut sees.
     pub(super) fn version(&self, page: u32, cut: u64) -> Option<Version> {
         explore::yield_point();
-        let shard = self.shard(page).lock();
-        let mut versions = shard.get(&page)?.iter();
+        let shard = self.shard(page);
+        let mut versions = shard.versions.get(&page)?.iter();
         versions.find(|version| version.is_of(cut)).cloned()
     }
 
@@ -250,31 +286,30 @@ impl Cuts {
         place: Place,
         is_needed: impl Fn(&Version) -> bool,
     ) {
-        let mut shard = self.shard(page).lock();
-        let Some(versions) = shard.get_mut(&page) else {
+        let mut shard = self.shard(page);
+        let Some(versions) = shard.versions.get_mut(&page) else {
             return;
         };
-        versions.retain_mut(|version| {
-            if version.until != until || !version.image.is_words() {
-                return true;
+        for version in versions {
+            if version.until == until && version.image.is_words() {
+                version.image = Kept::Image(place);
+                self.forget(1);
             }
-            self.forget(version);
-            version.image = Kept::Image(place);
-            is_needed(version)
-        });
-        if versions.is_empty() {
-            shard.remove(&page);
         }
+        self.forget(shard.drop_unneeded((until, page), is_needed));
     }
 
     /// The pages of which the checkpoint of a cut has to write a version, unless it is written as the page is.
     pub(super) fn pages_to_write(&self, cut: u64) -> Vec<u32> {
         let mut pages = Vec::new();
-        for shard in &self.versions {
+        for shard in &self.shards {
             let shard = shard.lock();
             let is_to_write =
                 |versions: &Vec<Version>| versions.iter().any(|of| of.words_of(cut).is_some());
-            let written = shard.iter().filter(|(_, versions)| is_to_write(versions));
+            let written = shard
+                .versions
+                .iter()
+                .filter(|(_, versions)| is_to_write(versions));
             pages.extend(written.map(|(page, _)| *page));
         }
         pages
@@ -305,7 +340,7 @@ mod tests {
             assert_eq!(newest.counter(cut - 8), before, "before the cut at {cut}");
             assert_eq!(newest.counter(cut), 1 - before, "from the cut at {cut} on");
             assert_eq!(cuts.counter_before(), before);
-            cuts.end(&taking, 0, |_| false);
+            cuts.end(&taking, (cut, u64::MAX, 0), |_| false);
             assert_eq!(
                 cuts.newest().counter(cut + 8),
                 1 - before,
@@ -314,7 +349,7 @@ mod tests {
             before = 1 - before;
         }
         // An older one still lives.
-        cuts.end(&taking, 800, |_| false);
+        cuts.end(&taking, (2400, u64::MAX, 800), |_| false);
         assert_eq!(cuts.newest().at(), 800);
         assert_eq!(cuts.newest().counter(2408), before);
     }
@@ -351,9 +386,14 @@ mod tests {
         assert!(cuts.version(3, 150).is_some_and(|of| of.until == 400));
         assert_eq!(cuts.in_memory(), 0);
         let taking = cuts.taking();
-        cuts.end(&taking, 250, |version| version.is_of(250));
+        cuts.end(&taking, (100, 250, 250), |version| version.is_of(250));
         assert!(cuts.version(3, 250).is_some());
-        cuts.end(&taking, 0, |_| false);
+        cuts.end(&taking, (250, 300, 0), |_| false);
+        assert!(
+            cuts.version(3, 250).is_some_and(|of| of.until == 300),
+            "not of it"
+        );
+        cuts.end(&taking, (250, u64::MAX, 0), |_| false);
         assert!(cuts.version(3, 250).is_none());
     }
 }

@@ -301,6 +301,7 @@ impl TreeDb {
         let storage = core.log.storage();
         let sizes = core.log.segments().sizes();
         let room = pages.space.room().sizes();
+        let snapshots = core.snapshots.lock().len();
         vec![
             ("path", storage.path().display().to_string()),
             ("engine", "tree".into()),
@@ -326,7 +327,7 @@ impl TreeDb {
             ),
             ("cache_bytes", core.options.cache.to_string()),
             ("dirty_pages", pages.dirty().to_string()),
-            ("snapshots", core.snapshots.lock().len().to_string()),
+            ("snapshots", snapshots.to_string()),
             ("held_bytes", (room.held * layout::UNIT).to_string()),
             ("versions_in_memory", pages.cuts.in_memory().to_string()),
             (

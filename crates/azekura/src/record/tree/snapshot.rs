@@ -60,7 +60,7 @@ pub(super) struct Live {
 /// the file, more than half the cache (16 MiB at least) in memory, or room that an update needs: reading an ended one is `TooOld`.
 ///
 /// Every method costs what it does in the store, and a read of 4 KiB for each page that has changed since, was on storage, and is looked
-/// at.
+/// at. A cursor shows what it has copied of a leaf, also after the end.
 pub struct Snapshot<'d> {
     pub(super) core: &'d Core,
     cut: u64,
@@ -81,7 +81,14 @@ impl Core {
     fn snapshot(&self) -> Snapshot<'_> {
         let pages = &self.tree.nodes;
         let most = (self.options.cache / 2).max(MEMORY_MIN);
-        while pages.cuts.in_memory() * FRAME > most && self.end_oldest_snapshot() {}
+        let mut in_memory = pages.cuts.in_memory();
+        while in_memory * FRAME > most && self.end_oldest_snapshot() {
+            let before = std::mem::replace(&mut in_memory, pages.cuts.in_memory());
+            if in_memory >= before {
+                // They are the checkpoint's.
+                break;
+            }
+        }
         let live: Arc<Live> = Arc::default();
         let taking = pages.cuts.taking();
         let begin = |cut| {
@@ -110,10 +117,13 @@ impl Core {
             let Some(at) = snapshots.iter().position(may_end) else {
                 return false;
             };
-            snapshots.remove(at)
+            let live = snapshots.remove(at);
+            if let Some(live) = &live {
+                live.is_ended.store(true, Ordering::SeqCst);
+            }
+            live
         };
         let Some(live) = live else { return false };
-        live.is_ended.store(true, Ordering::SeqCst);
         self.end_snapshot(live.cut.load(Ordering::Relaxed));
         true
     }
@@ -123,17 +133,23 @@ impl Core {
         let room = || self.tree.nodes.space.room();
         let size = self.log.storage().size().unwrap_or(0);
         let most = self.options.snapshot_room.max(size / 4);
-        let is_too_much = || room().sizes().held * UNIT > most || !room().has_reserve();
-        while room().sizes().held > 0 && is_too_much() && self.end_oldest_snapshot() {
+        while room().sizes().held * UNIT > most && self.end_oldest_snapshot() {}
+        // What is given back is free when no reader looks at it any more: not more than one at a time.
+        if !room().has_reserve() && self.end_snapshot_for_room() {
             self.keep_for_checkpoint();
         }
+    }
+
+    /// Ends the oldest snapshot, if that may give room; whether it did.
+    pub(super) fn end_snapshot_for_room(&self) -> bool {
+        self.tree.nodes.space.room().sizes().held > 0 && self.end_oldest_snapshot()
     }
 
     fn end_snapshot(&self, cut: u64) {
         let pages = &self.tree.nodes;
         let taking = pages.cuts.taking();
         pages.space.room().end_snapshot(cut);
-        pages.forget_versions(&taking);
+        pages.forget_versions(&taking, cut);
     }
 
     fn too_old(&self) -> Error {
@@ -395,7 +411,8 @@ impl View for &Snapshot<'_> {
         let mut fence = None;
         match self.descend(from.to(), Some(&mut fence), &mut |_| ()) {
             Err(error) if is_damage(&error) => Ok(fence),
-            looked => looked.map(|()| None),
+            // It can be read again: the part that failed is passed, as was reported.
+            looked => looked.map(|()| fence),
         }
     }
 

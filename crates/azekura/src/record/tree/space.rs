@@ -165,8 +165,8 @@ struct State {
     next_run: (u32, u32),
     /// Waits for a checkpoint.
     limbo: Vec<Leaving>,
-    /// Waits for the end of a snapshot: no checkpoint names it.
-    held: Vec<Leaving>,
+    /// Waits for the end of a snapshot, by the position of what superseded it: no checkpoint names it.
+    held: BTreeMap<u64, Vec<Leaving>>,
     /// Cuts of the snapshots that live, and how many each has.
     snapshots: BTreeMap<u64, u32>,
     /// Positions of records that name runs, since the first snapshot that lives.
@@ -531,7 +531,8 @@ impl SpaceGuard<'_> {
     fn hold(&mut self, since: u64, until: u64, (unit, count): (u64, u32)) {
         self.state.held_units += u64::from(count);
         let what = Left::Units(unit, count);
-        self.state.held.push(Leaving { since, until, what });
+        let held = self.state.held.entry(until).or_default();
+        held.push(Leaving { since, until, what });
     }
 
     /// Whether a snapshot's cut is after one position and not after the other.
@@ -554,20 +555,37 @@ impl SpaceGuard<'_> {
             }
         }
         self.state.snapshots.remove(&cut);
-        if self.state.snapshots.is_empty() {
-            self.state.born.clear();
+        // What is not known to be later counts as before all that live.
+        let least = self.state.snapshots.keys().next().copied();
+        match least {
+            None => self.state.born.clear(),
+            Some(least) if least > cut => self.state.born.retain(|_, at| *at >= least),
+            Some(_) => {}
         }
-        let held = std::mem::take(&mut self.state.held);
-        for leaving in held {
-            if self.is_needed_by_snapshot(leaving.since, leaving.until) {
-                self.state.held.push(leaving);
-            } else if let Some((unit, count)) = leaving.units() {
-                self.state.held_units -= u64::from(count);
-                self.state.unread.push((unit, count));
+        // What the cut needs and was superseded after the next one, that needs, too.
+        let next = self.snapshot_after(cut);
+        let ended: Vec<u64> = self.state.held.range(cut..next).map(|of| *of.0).collect();
+        for until in ended {
+            let held = self.state.held.remove(&until).unwrap_or_default();
+            for leaving in held {
+                if self.is_needed_by_snapshot(leaving.since, leaving.until) {
+                    let held = self.state.held.entry(until).or_default();
+                    held.push(leaving);
+                } else if let Some((unit, count)) = leaving.units() {
+                    self.state.held_units -= u64::from(count);
+                    self.state.unread.push((unit, count));
+                }
             }
         }
         self.seal();
         self.reap();
+    }
+
+    /// The next greater cut of a snapshot.
+    pub(super) fn snapshot_after(&self, cut: u64) -> u64 {
+        let after = (Bound::Excluded(cut), Bound::Unbounded);
+        let next = self.state.snapshots.range(after).next();
+        next.map_or(u64::MAX, |(next, _)| *next)
     }
 
     /// The greatest cut that lives, of the checkpoint that is being made or of a snapshot; 0: there is none.
@@ -684,7 +702,8 @@ impl SpaceGuard<'_> {
                 }
             }
         };
-        let already = self.state.limbo.iter().chain(&self.state.held);
+        let held = self.state.held.values().flatten();
+        let already = self.state.limbo.iter().chain(held);
         for (unit, count) in already.filter_map(Leaving::units) {
             clear(&mut leaving, unit, count);
         }
@@ -742,7 +761,8 @@ impl SpaceGuard<'_> {
             bits.insert(*index, words.map(named).collect());
         }
         let limbo = self.state.limbo.iter().filter(|of| of.until < cut);
-        let left = limbo.chain(&self.state.held).filter_map(Leaving::units);
+        let held = self.state.held.values().flatten();
+        let left = limbo.chain(held).filter_map(Leaving::units);
         let aging = self.state.aging.iter().flat_map(|batch| &batch.items);
         let aging = aging.chain(&self.state.unread);
         let pending = self.state.pending.iter();

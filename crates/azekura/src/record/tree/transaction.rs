@@ -27,6 +27,7 @@ use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
 use super::snapshot::Snapshot;
+use super::update::MANY_LEN;
 use super::walk::{RecordCursor, View};
 use super::{Core, LIMITS, TreeDb};
 use crate::engine::Cursor;
@@ -178,7 +179,7 @@ impl TreeDb {
 
     /// Calls `work` with a transaction, and commits that; again from the beginning, up to 16 times, where others came before it. Returns
     /// what `work` returned last. Errors: those of `work`, with which nothing is changed, and of
-    /// [`commit`](Transaction::commit).
+    /// [`commit`](Transaction::commit); a `Conflict` or `TooOld` of `work` is tried again, too.
     pub fn transact<T>(
         &self,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T>,
@@ -257,7 +258,7 @@ impl Transaction<'_> {
     }
 
     /// The value of `key`: as it was written here, or else at the transaction's beginning. Errors: as of
-    /// [`Snapshot::get`]; `TooLarge` if it reads more than half a million keys and ranges.
+    /// [`Snapshot::get`]; `TooLarge` if it has read a million keys and ranges, and more than half of them do not meet.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
         LIMITS.check(key, &[])?;
@@ -311,7 +312,7 @@ impl Transaction<'_> {
     /// Does all that was written, as one change: isolated from all others, and whole or absent after a crash. Then it survives what the
     /// store's durability states.
     ///
-    /// Errors, with which nothing is changed: `Conflict` if something that was written, or read in a serializable one, is not as it was
+    /// Errors, with which nothing is changed: `Invalid` inside the closure of an update; `Conflict` if something that was written, or read in a serializable one, is not as it was
     /// at the beginning; `TooOld` if its snapshot was ended; `TooLarge` if that is in more leaves than an eighth of the cache has;
     /// and as of an update.
     pub fn commit(self) -> Result<()> {
@@ -355,7 +356,7 @@ impl Core {
         let mut len = 0;
         for (InOrder { key, .. }, value) in writes {
             spans.push(Span::point(key)?);
-            len += key.len() + value.as_ref().map_or(0, Vec::len);
+            len += key.len() + MANY_LEN + value.as_ref().map_or(0, Vec::len);
         }
         let spans = merged(spans, self.tree.order);
         {

@@ -30,7 +30,7 @@ use crate::room;
 /// Of removals that were decided on, for which room was made before: others may have taken it since.
 const DECIDED: AllocationClass = AllocationClass::Cleaning;
 /// Bytes that a removal takes in a batch besides its key, at most.
-const MANY_LEN: usize = 24;
+pub(super) const MANY_LEN: usize = 24;
 
 /// What becomes of a record, with the run that was made for it.
 pub(super) struct Change<'v, 'c> {
