@@ -77,7 +77,7 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(kind_of(Some(code_of(kind).into())), kind);
         }
-        for other in [None, Some(0), Some(2), Some(11), Some(-1)] {
+        for other in [None, Some(0), Some(2), Some(13), Some(-1)] {
             assert_eq!(kind_of(other), Kind::Io);
         }
     }

@@ -96,7 +96,9 @@ impl Core {
         let taking = pages.cuts.taking();
         let (at, end) = {
             let _writer = pages.writer.lock();
-            let publish = |cut| pages.space.room().begin_cut(cut);
+            // Writers wait while a cut is taken: the room is not waited for meanwhile.
+            let mut room = pages.space.room();
+            let publish = |cut| room.begin_cut(cut);
             pages.cuts.take(&taking, || pages.end_as_cut(), publish)
         };
         let count = self.count_at_cut(&taking);

@@ -91,14 +91,18 @@ impl Core {
         }
         let live: Arc<Live> = Arc::default();
         let taking = pages.cuts.taking();
-        let begin = |cut| {
-            pages.space.room().begin_snapshot(cut);
-            live.cut.store(cut, Ordering::Relaxed);
-            self.snapshots.lock().push_back(Arc::clone(&live));
+        let cut = {
+            // Writers wait while a cut is taken: no lock is waited for meanwhile but the log's.
+            let mut snapshots = self.snapshots.lock();
+            let mut room = pages.space.room();
+            let begin = |cut| {
+                room.begin_snapshot(cut);
+                live.cut.store(cut, Ordering::Relaxed);
+                snapshots.push_back(Arc::clone(&live));
+            };
+            let end = || (pages.end_as_cut().0, ());
+            pages.cuts.take(&taking, end, begin).0
         };
-        let (cut, ()) = pages
-            .cuts
-            .take(&taking, || (pages.end_as_cut().0, ()), begin);
         let count = self.count_at_cut(&taking);
         drop(taking);
         Snapshot {

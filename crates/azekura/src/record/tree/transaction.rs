@@ -359,8 +359,8 @@ impl Core {
             len += key.len() + MANY_LEN + value.as_ref().map_or(0, Vec::len);
         }
         let spans = merged(spans, self.tree.order);
-        {
-            self.win_room_for(len)?;
+        self.win_room_for(len)?;
+        self.with_room(|| {
             let _inside = self.begin(AllocationClass::Removal, len)?;
             let held = self.lock_spans(&spans)?;
             self.verify(snapshot, &held, &spans)?;
@@ -374,8 +374,8 @@ impl Core {
                     changes.push(self.change(key, value.as_deref())?);
                 }
             }
-            self.change_many(held, changes)?;
-        }
+            self.change_many(held, changes)
+        })?;
         self.end()
     }
 
