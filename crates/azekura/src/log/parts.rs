@@ -133,10 +133,7 @@ pub fn needed(
 /// filled.
 pub fn release_idle(log: &Log, parts: impl IntoIterator<Item = Extent>, writing: Parts) {
     let idle = by_need(log, parts, writing, false);
-    for (index, _) in &idle {
-        log.segments().retire(*index);
-    }
-    log.segments().release(&idle);
+    log.segments().discard(&idle);
 }
 
 /// Runs that hold something of `parts` or are being filled, if `needed`; else the others.

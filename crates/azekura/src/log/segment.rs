@@ -602,12 +602,40 @@ impl Segments {
         if !space.aging.reserve_all(retired.len()) {
             return;
         }
-        space.retired.retain(|run| !retired.contains(run));
-        for run in retired {
-            let _ = space.aging.retire(*run, u64::from(run.1));
+        // What another thread has released meanwhile is not released again: it may have been taken since.
+        let Free {
+            retired: waiting,
+            aging,
+            ..
+        } = &mut *space;
+        waiting
+            .retain(|run| !retired.contains(run) || aging.retire(*run, u64::from(run.1)).is_err());
+        space.aging.seal();
+        drop(space);
+        self.reap();
+    }
+
+    /// Retires and releases, as one step, what no checkpoint needs, durable or being made: no other thread finds it retired, and
+    /// releases it, too.
+    pub fn discard(&self, runs: &[(u32, u32)]) {
+        if runs.is_empty() {
+            return;
+        }
+        let mut space = self.space.lock();
+        let has_memory = space.aging.reserve_all(runs.len());
+        for (index, _) in runs {
+            if let Some((units, ..)) = space.used.remove(index) {
+                let run = (*index, units);
+                if !has_memory || space.aging.retire(run, u64::from(units)).is_err() {
+                    space.retired.push(run);
+                }
+            }
         }
         space.aging.seal();
         drop(space);
+        for (index, units) in runs {
+            self.forget(*index, *units);
+        }
         self.reap();
     }
 
