@@ -256,6 +256,31 @@ mod tests {
         (memory, log)
     }
 
+    #[test]
+    fn what_is_released_twice_is_free_once() {
+        let (_memory, log) = log();
+        let segments = log.segments();
+        let class = AllocationClass::Checkpoint;
+        let take = || segments.space().take(1, 0, Use::Other, class);
+        let index = take().unwrap();
+        segments.retire(index);
+        let retired = segments.retired();
+        assert_eq!(retired, [(index, 1)]);
+        for _ in 0..2 {
+            segments.release(&retired);
+            segments.reap_to_the_last();
+            let mut taken: Vec<u32> = Vec::new();
+            while let Ok(index) = take() {
+                assert!(
+                    !taken.contains(&index),
+                    "segment {index} is handed out twice"
+                );
+                taken.push(index);
+            }
+            assert!(taken.is_empty() || taken.contains(&index));
+        }
+    }
+
     fn free(log: &Log, taken: &[(u32, u32)]) {
         for (index, _) in taken {
             log.segments().retire(*index);

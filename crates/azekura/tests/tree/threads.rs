@@ -11,7 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use azekura::engine::{Engine, Persistent, Reader};
 use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
@@ -367,4 +368,88 @@ fn read_some(db: &TreeDb, known: &Known, writers: u64, random: &mut Random) {
         })
         .unwrap();
     }
+}
+
+/// Threads fill a store with values longer than a segment, and remove them, while another makes checkpoints and copies: what comes to
+/// be empty is handed out once.
+#[test]
+fn a_full_store_of_long_values_hands_nothing_out_twice() {
+    let (changes, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    for round in 0..share(20).max(3) {
+        let seed = round + round_seed();
+        let folder = tempfile::tempdir().unwrap();
+        let opening = OpenOptions::new()
+            .cache(256u64 << 10)
+            .background(false)
+            .capacity(8u64 << 20);
+        let options = CreateOptions::new()
+            .segment_size(64u64 << 10)
+            .opening(opening.clone());
+        let _shown = case(seed, &options);
+        let path = folder.path().join("a.azt");
+        let db = TreeDb::create(&path, &options).unwrap();
+        let begun = Instant::now();
+        let is_over = || begun.elapsed() > Duration::from_millis(1200);
+        let done = |done: azekura::Result<()>| match done {
+            Ok(()) => drop(changes.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => {
+                assert_eq!(error.kind(), azekura::Kind::Full, "{error}");
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let (db, done, is_over, copy) = (&db, &done, &is_over, &folder.path().join("copy"));
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    let random = &mut Random::new(seed * 7 + thread);
+                    let mut removals = 30;
+                    while !is_over() {
+                        if random.one_in(100) {
+                            removals = *random.choose(&[5, 30, 80]);
+                        }
+                        let key = |random: &mut Random| {
+                            let mut key = format!("{thread}/{:03}", random.below(100)).into_bytes();
+                            key.resize(480, b'k');
+                            key
+                        };
+                        let name = key(random);
+                        let len = *random.choose(&[300, 5000, 40_000, 100_000]);
+                        let value = vec![thread as u8; random.index(len)];
+                        if random.below(100) < removals {
+                            done(db.remove(&name).map(drop));
+                        } else {
+                            done(db.put(&name, &value));
+                        }
+                        db.get(&key(random)).unwrap();
+                    }
+                });
+            }
+            scope.spawn(move || {
+                let random = &mut Random::new(seed);
+                while !is_over() {
+                    std::thread::sleep(Duration::from_millis(random.below(30)));
+                    match random.below(3) {
+                        0 => {
+                            let _ = std::fs::remove_file(copy);
+                            done(db.copy_to(copy, &mut |_, _| {}));
+                        }
+                        1 => done(db.maintain()),
+                        _ => done(db.checkpoint()),
+                    }
+                }
+            });
+        });
+        let sound = |db: &TreeDb| match db.check(&mut |_, _| {}) {
+            Ok(report) => assert!(report.is_sound(), "{:?}", report.damage),
+            Err(error) => assert_eq!(error.kind(), azekura::Kind::Full, "{error}"),
+        };
+        sound(db);
+        drop(TreeDb::open(copy, &OpenOptions::new()).map(|copy| sound(&copy)));
+    }
+    tried_at_least(changes.into_inner(), 2000, "changes in full stores");
+    tried_at_least(
+        refused.into_inner(),
+        200,
+        "changes that full stores refused",
+    );
 }
