@@ -3,7 +3,7 @@
 //! | | costs |
 //! |---|---|
 //! | taking one | two stores, and a wait for the updates that are in their last step |
-//! | a page that changes after it, once | 64 bytes, and the unit of its old image; a copy of 4 KiB if it was not written yet |
+//! | a page that changes after it, once | some 400 bytes, and the unit of its old image; a copy of 4 KiB if it was not written yet |
 //! | a value of more than 510 bytes that is replaced | its units |
 //! | reading | as of the store; a page that has changed since, a read of 4 KiB, or none if it was not written then |
 //!
