@@ -133,7 +133,7 @@ pub fn needed(
 /// filled.
 pub fn release_idle(log: &Log, parts: impl IntoIterator<Item = Extent>, writing: Parts) {
     let idle = by_need(log, parts, writing, false);
-    log.segments().discard(&idle);
+    log.segments().release_at_once(&idle);
 }
 
 /// Runs that hold something of `parts` or are being filled, if `needed`; else the others.

@@ -615,9 +615,9 @@ impl Segments {
         self.reap();
     }
 
-    /// Retires and releases, as one step, what no checkpoint needs, durable or being made: no other thread finds it retired, and
-    /// releases it, too.
-    pub fn discard(&self, runs: &[(u32, u32)]) {
+    /// Retires and releases, as one step, what no checkpoint needs, durable or being made: between the two, another thread would find
+    /// it retired, and release it, too.
+    pub fn release_at_once(&self, runs: &[(u32, u32)]) {
         if runs.is_empty() {
             return;
         }
@@ -633,9 +633,6 @@ impl Segments {
         }
         space.aging.seal();
         drop(space);
-        for (index, units) in runs {
-            self.forget(*index, *units);
-        }
         self.reap();
     }
 

@@ -237,6 +237,30 @@ fn work_is_done_again_until_it_commits() {
 }
 
 #[test]
+fn that_others_put_too_many_records_to_be_compared_is_a_conflict() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = small().cache(256u64 << 10);
+    let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+    let key = |number: u64| format!("k{number:07}").into_bytes();
+    db.put(&key(0), b"first").unwrap();
+    let mut tries = 0;
+    db.transact(|transaction| {
+        tries += 1;
+        let (mut last, _) = transaction.range::<&[u8]>(..)?.next_back().unwrap()?;
+        if tries == 1 {
+            for number in 1..100 {
+                db.put(&key(number), &[1; 400])?;
+            }
+        }
+        last.push(b'x');
+        transaction.put(last, "next")
+    })
+    .unwrap();
+    assert_eq!(tries, 2);
+    assert_eq!(db.get(b"k0000099x").unwrap().as_deref(), Some(&b"next"[..]));
+}
+
+#[test]
 fn a_transaction_is_refused_where_it_cannot_be() {
     let (_folder, db) = with(&[("a", "1")]);
     let mut transaction = db.transaction().unwrap();
@@ -255,11 +279,13 @@ fn a_transaction_is_refused_where_it_cannot_be() {
     let reversed = transaction.range("b".."a").err().unwrap();
     assert_eq!(reversed.kind(), Kind::Invalid);
     // More leaves than the cache lets one change hold.
-    for number in 0..30_000_u32 {
-        transaction.put(number.to_le_bytes(), [7; 100]).unwrap();
-    }
+    drop(transaction);
     for number in 0..30_000_u32 {
         db.put(&number.to_le_bytes(), &[7; 100]).unwrap();
+    }
+    let mut transaction = db.transaction().unwrap();
+    for number in 0..30_000_u32 {
+        transaction.put(number.to_le_bytes(), [8; 100]).unwrap();
     }
     let error = transaction.commit().unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge, "{error}");

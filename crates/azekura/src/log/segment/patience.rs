@@ -37,7 +37,7 @@ impl Patience {
     }
 
     /// Spends a turn.
-    pub(super) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         self.0 = self.0.saturating_sub(1);
         if !explore::wait() {
             std::thread::sleep(TURN);

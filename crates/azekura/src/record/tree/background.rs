@@ -15,7 +15,7 @@ use super::Core;
 use super::layout::UNIT;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::AllocationClass;
+use crate::log::{AllocationClass, Patience};
 use crate::worker::maintenance::{Maintain, Maintenance};
 use crate::worker::{Next, Worker};
 
@@ -190,7 +190,12 @@ impl Core {
     fn win_room(&self) -> Result<()> {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
-        self.tree.nodes.space.room().reap();
+        let mut patience = Patience::short();
+        // What this thread holds itself is not let go of while it waits.
+        while !self.tree.nodes.space.room().reap_all() && !patience.is_over() && !epoch::is_pinned()
+        {
+            patience.wait();
+        }
         self.release_empty();
         self.keep_for_checkpoint();
         Ok(())

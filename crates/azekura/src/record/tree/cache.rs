@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::cut::{Cuts, Kept, Newest, Taking};
-use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, decode_page};
+use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, Words, decode_page};
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
@@ -441,7 +441,7 @@ impl PageCache {
                 self.give_frame(number);
                 continue;
             }
-            match self.read_page(page, place, stated, frame) {
+            match self.read_page(page, place, stated, &frame.words) {
                 Ok(()) => {
                     let stamp = frame.words[0].load(Ordering::Relaxed);
                     about.stamp.store(stamp, Ordering::Relaxed);
@@ -475,14 +475,21 @@ impl PageCache {
         Ok(is_loaded)
     }
 
-    fn read_page(&self, page: u32, place: Place, stated: &Stated<'_>, frame: &Frame) -> Result<()> {
+    /// Reads a page, of which its parent stated this, from a place, to the words of a frame or others.
+    pub(super) fn read_page(
+        &self,
+        page: u32,
+        place: Place,
+        stated: &Stated<'_>,
+        words: &Words,
+    ) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let mut image = [0; UNIT as usize];
         let identity = (self.log.geometry().salt, self.epoch);
         let storage = self.log.storage();
         let mut put = |at: usize, word: u64| {
             if at != 1
-                && let Some(to) = frame.words.get(at)
+                && let Some(to) = words.get(at)
             {
                 to.store(word, Ordering::Relaxed);
             }
@@ -492,24 +499,30 @@ impl PageCache {
             .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
         decode_page(&image, identity, page, place, &mut put)
             .map_err(|reason| self.no_page(page, place, reason))?;
-        let node = self.node(frame);
+        let node = Node::new(&words[HEAD_WORDS..], self.order);
         if !node.is_sound() {
             return Err(self.damaged(page, Some(place), "a page holds impossible values"));
         }
         if !stated.holds_of(node) {
-            let what = "a page is not the one that its parent names";
-            return Err(self.damaged(page, Some(place), what));
+            return Err(self.misnamed(page, Some(place)));
         }
         Ok(())
     }
 
-    pub(super) fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
+    fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
         let what = match reason {
             NoPage::Sum => "a page is damaged",
             NoPage::Old => "a page is not the one that was written last",
             NoPage::Other(_) => "another page stands where a page was written",
         };
         self.damaged(page, Some(place), what)
+    }
+
+    /// The error of a page that is whole, and another one than its parent states.
+    #[cold]
+    pub(super) fn misnamed(&self, page: u32, place: Option<Place>) -> Error {
+        let what = "a page is not the one that its parent names";
+        self.damaged(page, place, what)
     }
 
     #[cold]

@@ -162,7 +162,7 @@ impl Core {
     /// Gives the log the segments of groups in which nothing is in use: no checkpoint names them.
     pub(super) fn release_empty(&self) {
         let empty = self.tree.nodes.space.room().take_empty();
-        self.log.segments().discard(&empty);
+        self.log.segments().release_at_once(&empty);
     }
 
     /// Steps 3 and 4; the chunks that were written are added to `written`.

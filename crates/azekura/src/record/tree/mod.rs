@@ -19,7 +19,7 @@
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   snapshot               reading the store as it was at a cut      transaction  writes that rest on that
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
-//!   write_back             pages to new places       space, bitmap  units, and when they are free again     run  values outside
+//!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside
 //!   check, repair, copy    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
@@ -35,6 +35,7 @@ mod check;
 mod checkpoint;
 mod copy;
 mod cut;
+mod group;
 pub mod layout;
 mod open;
 mod read;

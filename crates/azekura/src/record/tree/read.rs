@@ -4,10 +4,31 @@
 //! changes but which pages are in memory.
 
 use super::Core;
+use super::walk::View;
 use crate::error::Result;
 use crate::node::Node;
 use crate::node::tree::{Buffer, NodeStore, ROOT, Seen, To};
 use crate::room;
+
+/// Lends the value of `key`, or its absence, to `visit`.
+#[inline]
+pub(super) fn lend<R>(
+    view: impl View,
+    key: &[u8],
+    visit: impl FnOnce(Option<&[u8]>) -> R,
+) -> Result<R> {
+    let _pin = view.core().log.pin();
+    let mut buffer = Buffer::default();
+    match view.see(key, &mut buffer)? {
+        Seen::Absent => Ok(visit(None)),
+        Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
+        Seen::Outside(word) => {
+            let value = view.value_outside(word);
+            let value = value.map_err(|error| error.key(key))?;
+            Ok(visit(Some(&value)))
+        }
+    }
+}
 
 impl Core {
     /// Levels of the tree.
@@ -20,16 +41,7 @@ impl Core {
     /// Lends the value of `key`, or its absence, to `visit`.
     #[inline]
     pub(super) fn read<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let _pin = self.log.pin();
-        let mut buffer = Buffer::default();
-        match self.tree.see(key, &mut buffer)? {
-            Seen::Absent => Ok(visit(None)),
-            Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
-            Seen::Outside(word) => {
-                let value = self.read_run(word).map_err(|error| error.key(key))?;
-                Ok(visit(Some(&value)))
-            }
-        }
+        lend(self, key, visit)
     }
 
     /// The value of a key in a leaf that is held, copied.

@@ -8,8 +8,8 @@
 //! | reading | as of the store; a page that has changed since, a read of 4 KiB, or none if it was not written then |
 //!
 //! A page is found by its version, if the cut sees one, else where every reader finds it:
-//! 1. The latch's version is looked at first, then the versions, then the page. A writer keeps a version before it changes the page, so
-//!    a page without one that is the same at the end was not changed since the cut.
+//! 1. A page in memory states when it was changed last: before the cut, it is as it was, if its latch's version is the same before that
+//!    look and after the reading. Else a writer has kept a version before it changed the page.
 //! 2. What is found counts if the snapshot was not ended meanwhile: that is looked at last.
 //! 3. No latch is held or waited for without an end; a snapshot may be read while leaves are held.
 //!
@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use super::cache::costs;
 use super::cut::{Kept, Version};
-use super::layout::{HEAD_WORDS, UNIT, Words, decode_page};
+use super::layout::{HEAD_WORDS, UNIT, Words};
+use super::read;
 use super::walk::{RecordCursor, View, walk};
 use super::{Core, TreeDb, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Ordered, Promise, Reader, Stats, Visit};
@@ -197,18 +198,7 @@ impl Snapshot<'_> {
         key: impl AsRef<[u8]>,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let _pin = self.core.log.pin();
-        let mut buffer = Buffer::default();
-        let key = key.as_ref();
-        match self.see(key, &mut buffer)? {
-            Seen::Absent => Ok(visit(None)),
-            Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
-            Seen::Outside(word) => {
-                let value = self.value_outside(word);
-                let value = value.map_err(|error| error.key(key))?;
-                Ok(visit(Some(&value)))
-            }
-        }
+        read::lend(self, key.as_ref(), visit)
     }
 
     /// Records whose keys are in a range, each a copy, in order, from either end. `Invalid` where the range ends before it begins.
@@ -236,13 +226,6 @@ impl Snapshot<'_> {
             return Err(self.core.too_old());
         }
         Ok(())
-    }
-
-    /// What there is of `key`, by a thread that is pinned.
-    pub(super) fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
-        self.descend(To::Key(key), None, &mut |node| {
-            Seen::in_leaf(node, key, buffer)
-        })
     }
 
     /// Calls `read` with the leaf where a way leads, until it has seen a state that counts. `fence` is where the part ends that was
@@ -305,41 +288,47 @@ impl Snapshot<'_> {
         loop {
             self.still()?;
             explore::yield_point();
-            let Some(frame) = pages.frame(page) else {
-                if let Some(version) = pages.cuts.version(page, self.cut) {
-                    return self.with_version(page, stated, &version, read);
+            let frame = pages.frame(page);
+            let latch = frame.and_then(|frame| frame.latch.begin_within(PATIENCE));
+            if let Some((frame, latch)) = frame.zip(latch) {
+                if !pages.holds(frame, page) {
+                    continue;
                 }
-                match pages.load(page, stated) {
-                    Ok(()) => continue,
-                    // It was changed meanwhile, and is no more what is stated.
-                    Err(_) if pages.cuts.version(page, self.cut).is_some() => continue,
-                    Err(error) => {
-                        self.still()?;
-                        return Err(error);
+                if frame.words[0].load(Ordering::Relaxed) < self.cut {
+                    let node = pages.node(frame);
+                    let level = node.level();
+                    let found = read(node);
+                    if !frame.latch.is_still(latch) {
+                        continue;
                     }
+                    self.still()?;
+                    if stated.level.is_some_and(|stated| stated != level) {
+                        return Err(pages.misnamed(page, None));
+                    }
+                    return Ok(found);
                 }
-            };
-            let Some(latch) = frame.latch.begin_within(PATIENCE) else {
-                continue;
-            };
-            if !pages.holds(frame, page) {
-                continue;
             }
             if let Some(version) = pages.cuts.version(page, self.cut) {
                 return self.with_version(page, stated, &version, read);
             }
-            let stamp = frame.words[0].load(Ordering::Relaxed);
-            let node = pages.node(frame);
-            let level = node.level();
-            let found = read(node);
-            if !frame.latch.is_still(latch) {
-                continue;
+            match (frame, latch) {
+                (None, _) => match pages.load(page, stated) {
+                    Ok(()) => {}
+                    // It was changed meanwhile, and is no more what is stated.
+                    Err(_) if pages.cuts.version(page, self.cut).is_some() => {}
+                    Err(error) => {
+                        self.still()?;
+                        return Err(error);
+                    }
+                },
+                // It is being changed.
+                (Some(_), None) => {}
+                (Some(frame), Some(latch)) if !frame.latch.is_still(latch) => {}
+                (Some(_), Some(_)) => {
+                    self.still()?;
+                    return Err(self.lost(page));
+                }
             }
-            self.still()?;
-            if stamp >= self.cut || stated.level.is_some_and(|stated| stated != level) {
-                return Err(self.lost(page));
-            }
-            return Ok(found);
         }
     }
 
@@ -350,34 +339,17 @@ impl Snapshot<'_> {
         version: &Version,
         read: &mut dyn FnMut(Node<'_>) -> R,
     ) -> Result<R> {
-        let pages = &self.core.tree.nodes;
+        let node = |words| Node::new(words, self.order());
         match &version.image {
-            Kept::Words(words) => Ok(read(Node::new(&words[HEAD_WORDS..], self.order()))),
+            Kept::Words(words) => Ok(read(node(&words[HEAD_WORDS..]))),
             Kept::Image(place) => {
                 let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
-                let storage = self.core.log.storage();
-                let mut image = [0; UNIT as usize];
-                let loaded = storage
-                    .read_at(place.offset(), &mut image)
-                    .map_err(|error| error.at(storage.path()).offset(place.offset()));
-                let decoded = loaded.and_then(|()| {
-                    let identity = (self.core.log.geometry().salt, pages.epoch);
-                    decode_page(&image, identity, page, *place, &mut |at, word| {
-                        if let Some(to) = words.get(at) {
-                            to.store(word, Ordering::Relaxed);
-                        }
-                    })
-                    .map_err(|reason| pages.no_page(page, *place, reason))?;
-                    let node = Node::new(&words[HEAD_WORDS..], self.order());
-                    if node.is_sound() && stated.holds_of(node) {
-                        return Ok(read(node));
-                    }
-                    let what = "a page is not the one that its parent names";
-                    Err(pages.damaged(page, Some(*place), what))
-                });
+                let pages = &self.core.tree.nodes;
+                let loaded = pages.read_page(page, *place, stated, &words);
                 // An ended snapshot holds no image any more.
                 self.still()?;
-                decoded.map_err(|error| error.detail(costs(stated)))
+                loaded.map_err(|error| error.detail(costs(stated)))?;
+                Ok(read(node(&words[HEAD_WORDS..])))
             }
         }
     }
@@ -393,6 +365,12 @@ impl Snapshot<'_> {
 impl View for &Snapshot<'_> {
     fn core(&self) -> &Core {
         self.core
+    }
+
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
+        self.descend(To::Key(key), None, &mut |node| {
+            Seen::in_leaf(node, key, buffer)
+        })
     }
 
     fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::bitmap::{GroupBits, IMPOSSIBLE, bit, set, units_of};
+use super::bitmap::{GroupBits, IMPOSSIBLE, bit, set};
+use super::group::UnitGroup;
 use super::layout::{CHUNK, Place, UNIT};
 use crate::epoch::Batch;
 use crate::error::{Error, Kind, Result};
@@ -40,81 +41,6 @@ const SEARCHED: usize = 8;
 const SEALED: usize = 64;
 /// Or so many units of them.
 const SEALED_UNITS: u32 = 1024;
-
-/// Neighbouring segments whose units are pages and runs.
-#[derive(Clone, Debug)]
-struct Group {
-    segments: u32,
-    units: u32,
-    free: u32,
-    used: Vec<u64>,
-    /// Taken since the last cut, for what that does not name; of another cut's time, none.
-    young: Vec<u64>,
-    era: u64,
-}
-
-impl Group {
-    fn new(segments: u32, geometry: Geometry) -> Self {
-        let units = units_of(segments, geometry) as u32;
-        let words = units.div_ceil(64) as usize;
-        Self {
-            segments,
-            units,
-            free: units,
-            used: vec![0; words],
-            young: vec![0; words],
-            era: 0,
-        }
-    }
-
-    fn is_used(&self, at: u32) -> bool {
-        bit(&self.used, at)
-    }
-
-    fn take(&mut self, at: u32, count: u32, young_in: Option<u64>) {
-        if let Some(era) = young_in
-            && self.era != era
-        {
-            self.young.fill(0);
-            self.era = era;
-        }
-        for at in at..at + count {
-            debug_assert!(!self.is_used(at));
-            set(&mut self.used, at, true);
-            set(&mut self.young, at, young_in.is_some());
-        }
-        self.free -= count;
-    }
-
-    /// How many of these were in use, and are not any more.
-    fn give(&mut self, at: u32, count: u32) -> u32 {
-        let given = (at..at + count).filter(|at| self.is_used(*at)).count() as u32;
-        for at in at..at + count {
-            set(&mut self.used, at, false);
-            set(&mut self.young, at, false);
-        }
-        self.free += given;
-        given
-    }
-
-    /// The first of `count` free units in a row from `from` on.
-    fn run(&self, from: u32, count: u32) -> Option<u32> {
-        let mut len = 0;
-        let mut at = from;
-        while at < self.units {
-            if at.is_multiple_of(64) && self.used[at as usize / 64] == u64::MAX {
-                (len, at) = (0, at + 64);
-                continue;
-            }
-            len = if self.is_used(at) { 0 } else { len + 1 };
-            at += 1;
-            if len == count {
-                return Some(at - count);
-            }
-        }
-        None
-    }
-}
 
 /// What is out of use, and free when a checkpoint after it is durable and no snapshot needs it.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +84,7 @@ pub(super) struct SpaceGuard<'s> {
 #[derive(Debug, Default)]
 struct State {
     /// By the first segment.
-    groups: BTreeMap<u32, Group>,
+    groups: BTreeMap<u32, UnitGroup>,
     /// Where the next page goes: the group, and the unit in it.
     next: (u32, u32),
     /// The same of runs.
@@ -380,7 +306,7 @@ impl SpaceGuard<'_> {
         let mut space = self.log.segments().space();
         let index = space.take(segments, 0, Use::Pages, class)?;
         drop(space);
-        let group = Group::new(segments, self.geometry());
+        let group = UnitGroup::new(segments, self.geometry());
         self.state.units += u64::from(group.units);
         self.state.groups.insert(index, group);
         Ok(index)
@@ -598,7 +524,7 @@ impl SpaceGuard<'_> {
         let group = self.locate(unit);
         group.is_some_and(|(index, at)| {
             let group = self.state.groups.get(&index);
-            group.is_some_and(|group| group.era == self.state.era && bit(&group.young, at))
+            group.is_some_and(|group| group.is_young(at, self.state.era))
         })
     }
 
@@ -609,6 +535,13 @@ impl SpaceGuard<'_> {
             let batch = Batch::seal(self.log.domain(), units, 0);
             self.state.aging.push(batch);
         }
+    }
+
+    /// As `reap`, of all that is out of use: whether nothing is looked at any more.
+    pub(super) fn reap_all(&mut self) -> bool {
+        self.seal();
+        self.reap();
+        self.state.aging.is_empty()
     }
 
     /// Frees what no reader can look at any more.
@@ -749,16 +682,7 @@ impl SpaceGuard<'_> {
         self.state.pending.retain(|_, (_, at)| *at >= cut);
         let mut bits: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (index, group) in &self.state.groups {
-            let words = group.used.iter().zip(&group.young);
-            let named = |(used, young): (&u64, &u64)| {
-                let young = if group.era == self.state.era {
-                    *young
-                } else {
-                    0
-                };
-                used & !young
-            };
-            bits.insert(*index, words.map(named).collect());
+            bits.insert(*index, group.old(self.state.era));
         }
         let limbo = self.state.limbo.iter().filter(|of| of.until < cut);
         let held = self.state.held.values().flatten();
@@ -806,7 +730,7 @@ impl SpaceGuard<'_> {
             if self.log.segments().adopt(segment, Use::Pages).is_err() {
                 continue;
             }
-            let mut group = Group::new(1, self.geometry());
+            let mut group = UnitGroup::new(1, self.geometry());
             group.take(0, group.units, None);
             self.state.units += u64::from(group.units);
             self.state.used += u64::from(group.units);
@@ -831,7 +755,7 @@ impl SpaceGuard<'_> {
                 return Err(cut_short(&**storage).offset(self.geometry().offset_of(index)));
             }
             self.log.segments().adopt(segment, Use::Pages)?;
-            let mut group = Group::new(segments, self.geometry());
+            let mut group = UnitGroup::new(segments, self.geometry());
             let in_use: u32 = used.iter().map(|word| word.count_ones()).sum();
             group.free = group.units.checked_sub(in_use).ok_or_else(impossible)?;
             group.used = used;

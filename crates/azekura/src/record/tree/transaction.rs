@@ -117,6 +117,11 @@ impl Span {
         self
     }
 
+    /// Whether it ends before it begins.
+    fn is_empty(&self, order: Order) -> bool {
+        (self.from.as_ref()).is_some_and(|from| self.ends_before(from, order))
+    }
+
     /// Whether it goes at least as far as another.
     fn reaches(&self, other: &Self, order: Order) -> bool {
         match (&self.to, &other.to) {
@@ -223,7 +228,7 @@ impl Transaction<'_> {
             return Ok(());
         }
         let order = self.order();
-        if (span.from.as_ref()).is_some_and(|from| span.ends_before(from, order)) {
+        if span.is_empty(order) {
             // All of it is beyond what was asked for.
             return Ok(());
         }
@@ -271,7 +276,7 @@ impl Transaction<'_> {
     }
 
     /// Records whose keys are in a range, each a copy, in order, from either end, with what was written here. What it was not asked for
-    /// was not read. `Invalid` where the range ends before it begins.
+    /// was not read, but the key of an excluded beginning counts as read. `Invalid` where the range ends before it begins.
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
         let key_of = |bound: Bound<&K>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(key.as_ref().to_vec()),
@@ -362,7 +367,11 @@ impl Core {
         self.win_room_for(len)?;
         self.with_room(|| {
             let _inside = self.begin(AllocationClass::Removal, len)?;
-            let held = self.lock_spans(&spans)?;
+            let mut held = Vec::new();
+            if let Err(error) = self.lock_spans(&spans, &mut held) {
+                self.verify_some(snapshot, &held, &spans)?;
+                return Err(error);
+            }
             self.verify(snapshot, &held, &spans)?;
             let mut changes = room::vec(writes.len())?;
             let leaves = held.iter().map(|leaf| self.node_of(leaf.frame));
@@ -380,9 +389,8 @@ impl Core {
     }
 
     /// Locks the leaves that spans, which are in order, cover.
-    fn lock_spans(&self, spans: &[Span]) -> Result<Vec<Held<'_>>> {
+    fn lock_spans<'t>(&'t self, spans: &[Span], held: &mut Vec<Held<'t>>) -> Result<()> {
         let order = self.tree.order;
-        let mut held: Vec<Held<'_>> = Vec::new();
         let mut fence = Key::default();
         for span in spans {
             let is_covered = |held: &Held<'_>| match &span.from {
@@ -391,22 +399,22 @@ impl Core {
             };
             if !held.last().is_some_and(is_covered) {
                 let way = (span.from.as_ref()).map_or(To::First, |from| To::Key(from));
-                self.lock_more(&mut held, way)?;
+                self.lock_more(held, way)?;
             }
             loop {
                 let last = held.last().map(|last| self.node_of(last.frame));
                 if last.is_none_or(|last| last.upper(&mut fence).is_none()) {
                     // No leaf is after it, and none of the spans.
-                    return Ok(held);
+                    return Ok(());
                 }
                 let upper = fence.bytes();
                 if span.ends_before(upper, order) {
                     break;
                 }
-                self.lock_more(&mut held, To::Key(upper))?;
+                self.lock_more(held, To::Key(upper))?;
             }
         }
-        Ok(held)
+        Ok(())
     }
 
     fn lock_more<'t>(&'t self, held: &mut Vec<Held<'t>>, way: To<'_>) -> Result<()> {
@@ -443,6 +451,31 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// As `verify`, as far as leaves are held, where not all of them could be: what others put there may be why.
+    fn verify_some(
+        &self,
+        snapshot: &Snapshot<'_>,
+        held: &[Held<'_>],
+        spans: &[Span],
+    ) -> Result<()> {
+        let mut fence = Key::default();
+        let last = held.last().map(|last| self.node_of(last.frame));
+        if last.is_none_or(|last| last.upper(&mut fence).is_none()) {
+            return Ok(());
+        }
+        let within = Span {
+            from: None,
+            to: Some(fence.bytes().to_vec()),
+            is_open: true,
+        };
+        let order = self.tree.order;
+        let clipped = spans
+            .iter()
+            .map(|span| span.clone().clipped(&within, order));
+        let some: Vec<Span> = clipped.filter(|span| !span.is_empty(order)).collect();
+        self.verify(snapshot, held, &some)
     }
 
     fn verify_key(&self, snapshot: &Snapshot<'_>, leaf: Node<'_>, key: &[u8]) -> Result<()> {

@@ -368,7 +368,7 @@ impl Core {
         )
         .at(self.log.storage().path())
         .found(format!("more than {most} pages"), format!("{most} or less"))
-        .remedy("update fewer at once, or open the store with a larger cache"))
+        .remedy("read and update fewer at once, or open the store with a larger cache"))
     }
 
     /// Divides leaves, which are held, until each has room for all changes in it; those with changes, and the others.

@@ -9,7 +9,7 @@ use super::{Core, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::log::manifest::remedy;
-use crate::node::tree::{Begin, LeafCopy, Looked, Place};
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Place, Seen};
 use crate::order::Order;
 use crate::record::key_bookmark;
 use crate::room;
@@ -23,6 +23,8 @@ const MORE: usize = 16;
 pub(super) trait View: Copy {
     /// Whose records they are.
     fn core(&self) -> &Core;
+    /// What there is of `key`, by a thread that is pinned.
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen>;
     /// Copies up to `most` entries from a place on.
     fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
     /// Copies up to `most` entries that end with the last one less than a key, or of all.
@@ -38,6 +40,11 @@ pub(super) trait View: Copy {
 impl View for &Core {
     fn core(&self) -> &Core {
         self
+    }
+
+    #[inline(always)]
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
+        self.tree.see(key, buffer)
     }
 
     fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
