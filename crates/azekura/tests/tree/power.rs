@@ -372,6 +372,66 @@ fn what_was_replaced_stays_until_the_next_checkpoint() {
     tried_at_least(states, 200, "cuts after values and pages were replaced");
 }
 
+/// A batch that would leave no room for a checkpoint is refused, before anything is done for it; one that is taken can be removed.
+#[test]
+fn a_batch_that_a_full_store_takes_can_be_removed_again() {
+    let (mut taken, mut refused) = (0, 0);
+    for (round, count) in [300, 1000, 1250, 1500, 2000, 2500, 4000, 6000]
+        .into_iter()
+        .enumerate()
+    {
+        for (by_transaction, keeps) in [(false, 0), (true, 0), (true, 300)] {
+            let folder = tempfile::tempdir().unwrap();
+            let opening = OpenOptions::new()
+                .background(round % 2 == 0)
+                .capacity(4u64 << 20);
+            let options = CreateOptions::new()
+                .segment_size(64u64 << 10)
+                .opening(opening.clone());
+            let path = folder.path().join("a.azt");
+            let db = TreeDb::create(&path, &options).unwrap();
+            for number in 0..keeps {
+                db.put(format!("a{number:07}").as_bytes(), &[2; 500])
+                    .unwrap();
+            }
+            let edits: BTreeMap<Vec<u8>, Option<Vec<u8>>> = (0..count)
+                .map(|number| (format!("k{number:07}").into_bytes(), Some(vec![1; 500])))
+                .collect();
+            let done = if by_transaction {
+                transact(&db, &edits)
+            } else {
+                many(&db, &edits)
+            };
+            match done {
+                Ok(()) => {
+                    taken += 1;
+                    assert_eq!(db.count(), count + keeps);
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert_eq!(error.kind(), Kind::Full, "{error}");
+                    assert_eq!(db.count(), keeps);
+                    db.put(b"another", &[1; 500]).unwrap();
+                }
+            }
+            db.checkpoint().unwrap();
+            for key in edits.keys() {
+                db.remove(key).unwrap();
+            }
+            let report = db.check(&mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.damage);
+            db.clear().unwrap();
+            db.put(b"another", &[1; 500]).unwrap();
+            db.close().unwrap();
+            let db = TreeDb::open(&path, &opening).unwrap();
+            db.put(b"one more", &[1; 500]).unwrap();
+            assert_eq!(db.count(), 2);
+        }
+    }
+    tried_at_least(taken, 6, "batches that a small store took");
+    tried_at_least(refused, 9, "batches that a small store refused");
+}
+
 /// Options of a store that is soon full.
 fn small(random: &mut Random) -> CreateOptions {
     simulated(random).capacity(*random.choose(&[2 << 20, 4 << 20]))

@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    fn win_room(&self) -> Result<()> {
+    pub(super) fn win_room(&self) -> Result<()> {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
         let mut patience = Patience::short();

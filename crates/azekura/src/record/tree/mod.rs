@@ -8,8 +8,8 @@
 //! 3. A page is never written over: it goes to a new place, and its old one is used again when a later checkpoint is durable. So no
 //!    torn page can matter. An open reads the journal since the last checkpoint, whatever the number of records.
 //! 4. A checkpoint is of one moment, and stops no thread: who changes a page that it still has to write keeps a copy of that.
-//! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written, copies of pages that are changed
-//!    meanwhile. A cache full of changed pages slows writers, who write some themselves.
+//! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written or a snapshot lives, copies of pages
+//!    that are changed meanwhile, or some 400 bytes for each that was on storage. A cache full of changed pages slows writers, who write some themselves.
 //! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark. That of a snapshot is of one moment,
 //!    while writers continue, and so are all reads of it.
 //! 7. Ascending keys leave full leaves; random ones are two thirds full. Keys have up to 510 bytes. Values of more than 510
@@ -25,8 +25,9 @@
 //! ```
 //!
 //! What damage of a page costs is that page's records: reading one is an error, a scan may pass them. Where the journal changes
-//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the gate; latches as in `node::tree`; the
-//! writer of the cache; a shard of versions; the room; the log.
+//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the checkpoint; the gate; the taking of cuts;
+//! latches as in `node::tree`; the writer of the cache; the list of snapshots, a shard of versions; the room; the log. A snapshot that is
+//! dropped in an update's closure takes hold of the cuts under a latch: who has them waits for latches in `clear` only, alone.
 
 mod background;
 mod bitmap;

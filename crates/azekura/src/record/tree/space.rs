@@ -230,6 +230,20 @@ impl SpaceGuard<'_> {
         self.state.free_pages.push(page);
     }
 
+    /// `Full` if so many units may not be taken for this class.
+    pub(super) fn admit(&mut self, count: u64, class: AllocationClass) -> Result<()> {
+        if !self.may_take(count, class) {
+            self.reap();
+            if !self.may_take(count, class) {
+                let what = "the room that is left is kept for a checkpoint";
+                return Err(Error::new(Kind::Full, what)
+                    .at(self.log.storage().path())
+                    .remedy(REMEDY));
+            }
+        }
+        Ok(())
+    }
+
     /// Units for so many pages, rising where there is room; `is_young`: no checkpoint names them. `Full` if there is none for
     /// this class.
     pub(super) fn take_units(
@@ -241,15 +255,7 @@ impl SpaceGuard<'_> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        if !self.may_take(count as u64, class) {
-            self.reap();
-            if !self.may_take(count as u64, class) {
-                let what = "the room that is left is kept for a checkpoint";
-                return Err(Error::new(Kind::Full, what)
-                    .at(self.log.storage().path())
-                    .remedy(REMEDY));
-            }
-        }
+        self.admit(count as u64, class)?;
         let era = self.state.era;
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {

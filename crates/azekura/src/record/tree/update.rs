@@ -15,9 +15,10 @@
 use super::Core;
 use super::LIMITS;
 use super::cache::AppendedAt;
-use super::layout::{CLEAR, PUT, REMOVE};
+use super::layout::{CLEAR, PUT, REMOVE, UNIT};
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
+use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
@@ -29,6 +30,8 @@ use crate::room;
 
 /// Of removals that were decided on, for which room was made before: others may have taken it since.
 const DECIDED: AllocationClass = AllocationClass::Cleaning;
+/// A batch of less than such a part of a segment is not looked at twice in a full store.
+const PART_KEPT: u64 = 4;
 /// Bytes that a removal takes in a batch besides its key, at most.
 pub(super) const MANY_LEN: usize = 24;
 
@@ -265,14 +268,22 @@ impl Core {
         for key in keys {
             LIMITS.check(key, &[])?;
         }
-        {
-            // Room for the removal of all of them.
-            let len = keys.iter().map(|key| key.len() + MANY_LEN).sum();
-            self.win_room_for(len)?;
+        // Room for the removal of all of them.
+        let len = keys.iter().map(|key| key.len() + MANY_LEN).sum();
+        self.win_room_for(len)?;
+        let done = {
             let _inside = self.begin(AllocationClass::Removal, len)?;
-            self.edit_many_inside(keys, decide)?;
+            self.edit_many_inside(keys, decide)
+        };
+        match done {
+            // It is not decided on twice; the next one finds what can be won.
+            Err(error) if error.kind() == Kind::Full && !epoch::is_within_update() => {
+                Self::unless_full(self.win_room())?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+            Ok(()) => self.end(),
         }
-        self.end()
     }
 
     fn edit_many_inside(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
@@ -351,9 +362,36 @@ impl Core {
         } else {
             AllocationClass::Growth
         };
-        self.log.admit(class, Entry::batch_len(&entries))?;
+        let len = Entry::batch_len(&entries);
+        self.log.admit(class, len)?;
+        // What a part of a segment may add is kept anyway.
+        if len as u64 > self.log.geometry().segment_size() / PART_KEPT {
+            self.admit_many(&changes, len, class)?;
+        }
         let leaves = self.make_room(held, &changes)?;
         self.apply(leaves, changes, &entries, class)
+    }
+
+    /// Refuses a batch of so many bytes before a leaf is divided for it. `TooLarge` if it fills more leaves than it may hold; `Full` if
+    /// the journal, the pages that come in, and as much again for the checkpoint after the one that writes them, leave too little for
+    /// a checkpoint: a store that took it could not remove anything any more.
+    fn admit_many(
+        &self,
+        changes: &[Change<'_, '_>],
+        len: usize,
+        class: AllocationClass,
+    ) -> Result<()> {
+        let len_of = |change: &Change<'_, '_>| {
+            let value = change.value.map(Value::stored_len);
+            value.map_or(0, |value| 8 + change.key.len() + value)
+        };
+        let in_leaves: usize = changes.iter().map(len_of).sum();
+        self.check_leaves(in_leaves / UNIT as usize)?;
+        // A leaf that was divided is half full, at least.
+        let pages = in_leaves.div_ceil(UNIT as usize / 2);
+        let journal = len.div_ceil(UNIT as usize);
+        let mut room = self.tree.nodes.space.room();
+        room.admit((2 * pages + journal) as u64, class)
     }
 
     /// `TooLarge` if an update of many would hold so many leaves that the cache could be full of them.
