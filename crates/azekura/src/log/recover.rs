@@ -289,6 +289,15 @@ impl Log {
         })
     }
 
+    /// Whether more stands after this end: a frame in its segment, or a segment that is linked. A loss of power may leave that of what was
+    /// not synced; and so may damage.
+    pub fn is_followed(&self, end: End) -> bool {
+        let index = end.segment();
+        let has_frame = |at| self.resume_after(index, at).is_some();
+        end.offset().is_some_and(has_frame)
+            || !matches!(self.settled_link(index, end.sequence()), Link::None)
+    }
+
     /// Whether the segment is open at this end, and nothing stands in its link and in the room after.
     pub fn is_blank_past(&self, end: End) -> bool {
         let (index, size) = (end.segment(), self.geometry.segment_size() as u32);

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::engine::Engine;
+use azekura::order::Order;
 use azekura::record::hash::HashDb;
 use azekura::record::tree::{CreateOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
@@ -69,15 +70,24 @@ fn wrong_input_is_refused_and_changes_nothing() {
     let db = TreeDb::create(&path, &usual()).unwrap();
     assert_eq!(kind(TreeDb::create(&path, &usual())), Kind::Invalid);
     assert_eq!(kind(TreeDb::open(&path, &opening)), Kind::Locked);
-    let long = vec![7; 511];
+    let long = vec![7; 8 << 20];
     assert_eq!(db.put(&long, b"").unwrap_err().kind(), Kind::TooLarge);
     assert_eq!(db.get(&long).unwrap(), None);
     assert!(!db.remove(&long).unwrap());
-    db.put(&long[..510], b"longest").unwrap();
+    let longest = &long[1..];
+    db.put(longest, b"longest").unwrap();
+    assert_eq!(db.get(longest).unwrap().as_deref(), Some(&b"longest"[..]));
+    let other = usual().order(Order::Decimal);
+    let other = TreeDb::create(folder.path().join("decimal.azt"), &other).unwrap();
+    assert_eq!(other.promise().key_len_max, 510);
     assert_eq!(
-        db.get(&long[..510]).unwrap().as_deref(),
-        Some(&b"longest"[..])
+        other.put(&long[..511], b"").unwrap_err().kind(),
+        Kind::TooLarge
     );
+    assert_eq!(other.get(&long[..511]).unwrap(), None);
+    assert!(!other.remove(&long[..511]).unwrap());
+    other.put(&long[..510], b"longest").unwrap();
+    assert_eq!(other.count(), 1);
     assert_eq!(db.count(), 1);
     db.close().unwrap();
     for (bytes, what) in [

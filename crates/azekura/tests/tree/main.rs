@@ -70,7 +70,7 @@ struct Keys {
 
 impl Keys {
     fn draw(random: &mut Random, order: Order) -> Self {
-        let style = random.below(7);
+        let style = random.below(10);
         Self { order, style }
     }
 
@@ -93,6 +93,8 @@ impl Keys {
             // A few long ones between short ones, and the empty one.
             4 if number.is_multiple_of(31) => first.resize((number % 480) as usize, b'k'),
             5 => first = eight(number).to_vec(),
+            7 if self.order == Order::Lexical => return long(number),
+            8 if self.order == Order::Lexical && number.is_multiple_of(9) => return long(number),
             _ => {}
         }
         match self.order {
@@ -100,6 +102,23 @@ impl Keys {
             _ => first,
         }
     }
+}
+
+/// A key that is longer than a node takes; eight of them begin alike, as far as a node looks, and some for longer.
+fn long(number: u64) -> Vec<u8> {
+    let mut key = format!("{:07}", number / 8).into_bytes();
+    key.resize(510, b'k');
+    match number % 8 {
+        0 => {}
+        1 => key.push(b'a'),
+        2 => key.resize(510 + 1023, b'a'),
+        3 => key.resize(510 + 1024, b'a'),
+        4 => key.resize(510 + 1025, b'a'),
+        5 => key.resize(510 + 9000, b'a'),
+        6 => key.extend([&[b'a'; 1024][..], b"b"].concat()),
+        _ => key.extend(Random::new(number).bytes((number % 1500) as usize + 9)),
+    }
+    key
 }
 
 /// A value: mostly short, at times outside of its leaf.

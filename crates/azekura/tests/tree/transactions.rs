@@ -231,7 +231,7 @@ fn work_is_done_again_until_it_commits() {
     assert_eq!((tries, error.kind()), (16, Kind::Conflict));
     // What the work refuses is not tried again.
     let error = db
-        .transact(|transaction| transaction.put(vec![0; 600], ""))
+        .transact(|transaction| transaction.put(vec![0; 8 << 20], ""))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge);
 }
@@ -265,15 +265,15 @@ fn a_transaction_is_refused_where_it_cannot_be() {
     let (_folder, db) = with(&[("a", "1")]);
     let mut transaction = db.transaction().unwrap();
     assert_eq!(
-        transaction.put(vec![b'k'; 511], "").unwrap_err().kind(),
+        transaction.put(vec![b'k'; 8 << 20], "").unwrap_err().kind(),
         Kind::TooLarge
     );
     assert_eq!(
-        transaction.remove(vec![b'k'; 511]).unwrap_err().kind(),
+        transaction.remove(vec![b'k'; 8 << 20]).unwrap_err().kind(),
         Kind::TooLarge
     );
     assert_eq!(
-        transaction.get(vec![b'k'; 511]).unwrap_err().kind(),
+        transaction.get(vec![b'k'; 8 << 20]).unwrap_err().kind(),
         Kind::TooLarge
     );
     let reversed = transaction.range("b".."a").err().unwrap();

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Core;
 use super::bitmap::{Compared, GroupBits, IMPOSSIBLE, Sighting};
 use super::cache::costs;
+use super::cluster::cluster_of;
 use super::layout::{
     CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
 };
@@ -245,8 +246,10 @@ impl Check<'_> {
         if is_leaf {
             self.report.records += keys.len() as u64;
             for (at, key) in keys.iter().enumerate() {
-                if let Found::Outside(word) = node.value(at) {
-                    self.run(key, RunPlace(word));
+                match node.value(at) {
+                    Found::Outside(word) if RunPlace(word).is_list() => self.list(key, word),
+                    Found::Outside(word) => self.run(key, RunPlace(word)),
+                    Found::Inside(..) => {}
                 }
             }
             return;
@@ -259,6 +262,37 @@ impl Check<'_> {
                 upper: node.upper_of(at, &mut up).map(|()| up.bytes()),
             };
             self.page(node.child(at), &stated);
+        }
+    }
+
+    /// A list of long keys, which counted as one record.
+    fn list(&mut self, stem: &[u8], word: u64) {
+        self.run(stem, RunPlace(word));
+        let core = self.core;
+        // What cannot be read was noted.
+        let Ok(cluster) = cluster_of(core, stem, word) else {
+            return;
+        };
+        self.report.records = (self.report.records + cluster.count() as u64).saturating_sub(1);
+        for word in cluster.words() {
+            self.run(stem, RunPlace(word));
+        }
+        let mut last: Option<Vec<u8>> = None;
+        for at in 0..cluster.count() {
+            let Ok(Some((rest, _))) = cluster.record(at, &|word| core.read_run(word)) else {
+                return;
+            };
+            if last.is_some_and(|last| last >= rest) {
+                let stem = quote(stem);
+                let what = format!("the keys that begin with {stem} are out of order");
+                return self.report.note(what);
+            }
+            last = Some(rest);
+        }
+        if cluster.count() == 0 {
+            let stem = quote(stem);
+            self.report
+                .note(format!("no key begins with {stem}, which has a list"));
         }
     }
 

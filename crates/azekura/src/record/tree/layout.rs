@@ -50,14 +50,23 @@
 //! | 24 | 4, 4 | page number, zero |
 //! | 32 | 4064 | the node (`node`) |
 //!
-//! A value of more than 510 bytes is a *run* of units; the word in its leaf has 32 bits of unit, 20 of length in units less one, and
-//! 12 bits of the run's checksum:
+//! A value of more than 510 bytes is a *run* of units; the word in its leaf has 32 bits of unit, 1 that states whether it is a list, 19 of
+//! length in units less one, and 12 bits of the run's checksum:
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
-//! | 0 | 4 | CRC32C of length and value, seeded with salt and unit |
+//! | 0 | 4 | CRC32C of length and value, seeded with salt, unit, and whether it is a list |
 //! | 4 | 4 | length of the value |
 //! | 8 | .. | the value |
+//!
+//! A list has the records whose keys begin with the 510 bytes of its entry's key (`cluster`), in order:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 4 | length of the rest of the key |
+//! | 4 | length of the value; the greatest number: it stands in a run of its own, after what of the rest is beyond 1024 bytes |
+//! | .. | the rest, its first 1024 bytes at most |
+//! | .. | the value, or the word of its run, of 8 bytes |
 //!
 //! This file turns these bytes into values and back.
 
@@ -89,6 +98,7 @@ const CHUNK_SEED: u32 = 0x4348_554e;
 const BITMAP_SEED: u32 = 0x4249_5453;
 const PAGE_SEED: u32 = 0x5041_4745;
 const RUN_SEED: u32 = 0x5255_4e53;
+const LIST_SEED: u32 = 0x4c49_5354;
 
 /// The record with this key has this value.
 pub const PUT: FrameKind = FrameKind::keyed(0);
@@ -110,7 +120,9 @@ pub const RUN_HEAD: usize = 8;
 const CHECK_BITS: u32 = 27;
 const UNIT_BITS: u32 = 34;
 const RUN_CHECK_BITS: u32 = 12;
-const RUN_UNITS_BITS: u32 = 20;
+const RUN_UNITS_BITS: u32 = 19;
+const RUN_LIST: u64 = 1 << (RUN_UNITS_BITS + RUN_CHECK_BITS);
+const RUN_UNIT_SHIFT: u32 = RUN_UNITS_BITS + RUN_CHECK_BITS + 1;
 
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,7 +301,12 @@ pub struct RunPlace(pub u64);
 impl RunPlace {
     /// The unit where it begins.
     pub fn unit(self) -> u64 {
-        self.0 >> (RUN_UNITS_BITS + RUN_CHECK_BITS)
+        self.0 >> RUN_UNIT_SHIFT
+    }
+
+    /// Whether it is a list of records.
+    pub fn is_list(self) -> bool {
+        self.0 & RUN_LIST != 0
     }
 
     /// How many units it takes.
@@ -302,21 +319,29 @@ impl RunPlace {
         ((RUN_HEAD + len) as u64).div_ceil(UNIT)
     }
 
-    fn new(unit: u64, units: u64, sum: u32) -> Self {
+    /// A list that cannot be read, whatever the file has.
+    pub const UNREADABLE_LIST: Self = Self(!0);
+
+    fn new(unit: u64, is_list: bool, units: u64, sum: u32) -> Self {
+        let list = if is_list { RUN_LIST } else { 0 };
         let sum = u64::from(sum) & ((1 << RUN_CHECK_BITS) - 1);
-        Self((unit << RUN_UNITS_BITS | (units - 1)) << RUN_CHECK_BITS | sum)
+        Self(unit << RUN_UNIT_SHIFT | list | (units - 1) << RUN_CHECK_BITS | sum)
     }
 
-    /// Encodes a value into `run`, for the units from this one on; its place.
-    pub fn encode(salt: u32, unit: u64, value: &[u8], run: &mut Vec<u8>) -> Self {
+    /// Encodes the parts of a value, or of a list, into `run`, for the units from this one on; its place.
+    pub fn encode(salt: u32, unit: u64, is_list: bool, parts: &[&[u8]], run: &mut Vec<u8>) -> Self {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
         run.extend_from_slice(&[0; 4]);
-        run.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        run.extend_from_slice(value);
-        let sum = crc(run_seed(salt, unit), run.get(4..).unwrap_or_default());
+        run.extend_from_slice(&(len as u32).to_le_bytes());
+        for part in parts {
+            run.extend_from_slice(part);
+        }
+        let seed = run_seed(salt, unit, is_list);
+        let sum = crc(seed, run.get(4..).unwrap_or_default());
         if let Some(head) = run.first_chunk_mut::<4>() {
             *head = sum.to_le_bytes();
         }
-        Self::new(unit, Self::units_of(value.len()), sum)
+        Self::new(unit, is_list, Self::units_of(len), sum)
     }
 
     /// The value in the bytes of its units. `None`: they are not what was written here.
@@ -324,15 +349,17 @@ impl RunPlace {
         let (sum, rest) = run.split_first_chunk::<4>()?;
         let (len, value) = rest.split_first_chunk::<4>()?;
         let value = value.get(..u32::from_le_bytes(*len) as usize)?;
-        let computed = crc(run_seed(salt, self.unit()), rest.get(..4 + value.len())?);
+        let seed = run_seed(salt, self.unit(), self.is_list());
+        let computed = crc(seed, rest.get(..4 + value.len())?);
         let is_whole = u32::from_le_bytes(*sum) == computed
-            && Self::new(self.unit(), self.units(), computed) == self;
+            && Self::new(self.unit(), self.is_list(), self.units(), computed) == self;
         is_whole.then_some(value)
     }
 }
 
-fn run_seed(salt: u32, unit: u64) -> u32 {
-    crc(salt ^ RUN_SEED, &unit.to_le_bytes())
+fn run_seed(salt: u32, unit: u64, is_list: bool) -> u32 {
+    let seed = if is_list { LIST_SEED } else { RUN_SEED };
+    crc(salt ^ seed, &unit.to_le_bytes())
 }
 
 /// The words of a frame after its latch, outside of a frame: position of the last change, page number, node.
@@ -464,7 +491,7 @@ mod tests {
     fn a_run_is_known_by_its_word() {
         let value = vec![3; 5000];
         let mut run = Vec::new();
-        let place = RunPlace::encode(5, 1 << 20, &value, &mut run);
+        let place = RunPlace::encode(5, 1 << 20, false, &[&value], &mut run);
         assert_eq!((place.unit(), place.units()), (1 << 20, 2));
         assert_eq!(place.decode(5, &run), Some(&value[..]));
         assert_eq!(RunPlace(place.0 ^ 1).decode(5, &run), None);

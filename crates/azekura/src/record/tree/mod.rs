@@ -12,14 +12,14 @@
 //!    that are changed meanwhile, or some 400 bytes for each that was on storage. A cache full of changed pages slows writers, who write some themselves.
 //! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark. That of a snapshot is of one moment,
 //!    while writers continue, and so are all reads of it.
-//! 7. Ascending keys leave full leaves; random ones are two thirds full. Keys have up to 510 bytes. Values of more than 510
-//!    bytes stand outside of their leaf, in units of 4 KiB, and cost a read each.
+//! 7. Ascending keys leave full leaves; random ones are two thirds full. Values of more than 510 bytes, and in lexical order keys of more
+//!    than that, up to 8 MiB, stand outside of their leaf, in units of 4 KiB, and cost a read each; other orders have no longer keys.
 //!
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
-//!   snapshot               reading the store as it was at a cut      transaction  writes that rest on that
+//!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
-//!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside
+//!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
@@ -34,6 +34,7 @@ mod bitmap;
 mod cache;
 mod check;
 mod checkpoint;
+mod cluster;
 mod copy;
 mod cut;
 mod group;
@@ -49,6 +50,7 @@ mod table;
 mod tests;
 mod transaction;
 mod update;
+mod view;
 mod walk;
 mod write_back;
 
@@ -83,8 +85,10 @@ use crate::record::key_bookmark;
 use crate::record::limits::Limits;
 use crate::worker::Notify;
 
-/// Longest key.
-pub const KEY_LEN_MAX: u64 = node::KEY_LEN_MAX as u64;
+/// Longest key in lexical order.
+pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
+/// Longest key in other orders.
+pub const OTHER_KEY_LEN_MAX: u64 = node::KEY_LEN_MAX as u64;
 /// Longest value.
 pub const VALUE_LEN_MAX: u64 = (2 << 30) - 4096;
 /// Least bytes of a cache.
@@ -94,6 +98,11 @@ const LIMITS: Limits = Limits {
     key: KEY_LEN_MAX,
     value: VALUE_LEN_MAX,
     whose: "a tree file",
+};
+const OTHER_LIMITS: Limits = Limits {
+    key: OTHER_KEY_LEN_MAX,
+    value: VALUE_LEN_MAX,
+    whose: "a tree file in another order than the lexical one",
 };
 
 /// How a tree file is created. The defaults fit a file of any size. Only `opening` can be chosen anew when it is opened again.
@@ -169,6 +178,7 @@ pub struct TreeDb {
 /// What the threads of a process share of an open file.
 struct Core {
     tree: Tree<PageCache>,
+    limits: &'static Limits,
     log: Arc<Log>,
     options: OpenOptions,
     /// Lets updates pass; closed while everything is removed.
@@ -238,7 +248,7 @@ impl Core {
             evicts: false,
             durability: Some(self.options.durability),
             update_many_is_crash_atomic: true,
-            key_len_max: KEY_LEN_MAX,
+            key_len_max: self.limits.key,
             value_len_max: VALUE_LEN_MAX,
         }
     }

@@ -253,8 +253,16 @@ pub(super) fn open_salvaged(
         },
     );
     let lose = noted.into_inner();
-    if let Err(error) = found {
-        lose(error.without_remedy().to_string());
+    match found {
+        Ok(found) if log.is_followed(found.end) => {
+            let at = u64::from(found.end.offset().unwrap_or(0));
+            lose(format!(
+                "the journal ends at offset {}, as after a loss of power: what follows was not synced, and is not used",
+                geometry.offset_of(found.end.segment()) + at
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => lose(error.without_remedy().to_string()),
     }
     // All that was there may be needed: what is written goes after it.
     let space = Space::new(Arc::clone(&log), root.pages.next_multiple_of(CHUNK as u32));
@@ -330,6 +338,10 @@ fn build_in(
         wake_at: AtomicU64::new(0),
         notify: Arc::default(),
         options: options.clone(),
+        limits: match order {
+            Order::Lexical => &super::LIMITS,
+            _ => &super::OTHER_LIMITS,
+        },
         tree,
         log,
     })

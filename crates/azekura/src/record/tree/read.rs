@@ -4,11 +4,12 @@
 //! changes but which pages are in memory.
 
 use super::Core;
-use super::walk::View;
+use super::cluster::{STEM, stem_of, value_beyond};
+use super::layout::RunPlace;
+use super::view::View;
 use crate::error::Result;
 use crate::node::Node;
 use crate::node::tree::{Buffer, NodeStore, ROOT, Seen, To};
-use crate::room;
 
 /// Lends the value of `key`, or its absence, to `visit`.
 #[inline]
@@ -19,9 +20,17 @@ pub(super) fn lend<R>(
 ) -> Result<R> {
     let _pin = view.core().log.pin();
     let mut buffer = Buffer::default();
-    match view.see(key, &mut buffer)? {
+    match view.see(stem_of(key), &mut buffer)? {
+        seen if key.len() > STEM => {
+            let value = value_beyond(view, key, seen, &buffer)?;
+            Ok(visit(value.as_deref()))
+        }
         Seen::Absent => Ok(visit(None)),
         Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
+        seen @ Seen::Outside(word) if RunPlace(word).is_list() => {
+            let value = value_beyond(view, key, seen, &buffer)?;
+            Ok(visit(value.as_deref()))
+        }
         Seen::Outside(word) => {
             let value = view.value_outside(word);
             let value = value.map_err(|error| error.key(key))?;
@@ -47,13 +56,7 @@ impl Core {
     /// The value of a key in a leaf that is held, copied.
     pub(super) fn value_in(&self, node: Node<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut buffer = Buffer::default();
-        match Seen::in_leaf(node, key, &mut buffer) {
-            Seen::Absent => Ok(None),
-            Seen::Copied(len) => room::copy(buffer.bytes(len)).map(Some),
-            Seen::Outside(word) => {
-                let value = self.read_run(word).map_err(|error| error.key(key))?;
-                Ok(Some(value))
-            }
-        }
+        let seen = Seen::in_leaf(node, stem_of(key), &mut buffer);
+        value_beyond(self, key, seen, &buffer)
     }
 }

@@ -18,6 +18,11 @@ pub(super) struct NewRun<'c> {
 }
 
 impl NewRun<'_> {
+    /// Whether it is the one of this word.
+    pub(super) fn is(&self, word: u64) -> bool {
+        self.place == Some(RunPlace(word))
+    }
+
     /// Its record was appended at this position, and names it.
     pub(super) fn name(mut self, position: u64) {
         if let Some(place) = self.place.take() {
@@ -47,18 +52,24 @@ impl Core {
         if value.len() <= node::VALUE_LEN_MAX {
             return Ok((Value::Inside(value), None));
         }
-        let (place, run) = self.write_run(value, class)?;
+        let (place, run) = self.write_run(false, &[value], class)?;
         Ok((Value::Outside(place.0), Some(run)))
     }
 
+    /// Writes a value, or a list, in parts, to a run of its own.
     #[cold]
-    fn write_run(&self, value: &[u8], class: AllocationClass) -> Result<(RunPlace, NewRun<'_>)> {
-        let units = RunPlace::units_of(value.len());
+    pub(super) fn write_run(
+        &self,
+        is_list: bool,
+        parts: &[&[u8]],
+        class: AllocationClass,
+    ) -> Result<(RunPlace, NewRun<'_>)> {
+        let units = RunPlace::units_of(parts.iter().map(|part| part.len()).sum());
         let mut bytes = room::vec((units * UNIT) as usize)?;
         let pages = &self.tree.nodes;
         let unit = pages.space.room().take_run(units as u32, class)?;
         let salt = self.log.geometry().salt;
-        let place = RunPlace::encode(salt, unit, value, &mut bytes);
+        let place = RunPlace::encode(salt, unit, is_list, parts, &mut bytes);
         let run = NewRun {
             core: self,
             place: Some(place),

@@ -23,18 +23,20 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::time::Duration;
 
+use super::cluster::{is_long, stem_of, value_beyond};
 use super::snapshot::Snapshot;
 use super::update::MANY_LEN;
-use super::walk::{RecordCursor, View};
-use super::{Core, LIMITS, TreeDb};
+use super::view::View;
+use super::walk::{Beginning, RecordCursor, show_copied};
+use super::{Core, TreeDb};
 use crate::engine::Cursor;
 use crate::error::{Error, Kind, Result};
 use crate::explore::{self, Mutex};
 use crate::log::AllocationClass;
-use crate::node::tree::{Begin, Buffer, Held, LeafCopy, Place, Seen, To};
+use crate::node::tree::{Buffer, Held, LeafCopy, Seen, To};
 use crate::node::{Key, Node};
 use crate::order::Order;
 use crate::range::Range;
@@ -266,7 +268,7 @@ impl Transaction<'_> {
     /// [`Snapshot::get`]; `TooLarge` if it has read a million keys and ranges, and more than half of them do not meet.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
-        LIMITS.check(key, &[])?;
+        self.snapshot.core.limits.check(key, &[])?;
         let sought = self.in_order(key)?;
         if let Some(written) = self.state.lock().writes.get(&sought) {
             return Ok(written.clone());
@@ -297,14 +299,17 @@ impl Transaction<'_> {
 
     /// Sets the value of `key`, when it commits. Errors: `TooLarge`.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        LIMITS.check(key.as_ref(), value.as_ref())?;
+        self.snapshot
+            .core
+            .limits
+            .check(key.as_ref(), value.as_ref())?;
         let value = room::copy(value.as_ref())?;
         self.write(key.as_ref(), Some(value))
     }
 
     /// Removes `key`, when it commits. Errors: `TooLarge`.
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        LIMITS.check(key.as_ref(), &[])?;
+        self.snapshot.core.limits.check(key.as_ref(), &[])?;
         self.write(key.as_ref(), None)
     }
 
@@ -373,16 +378,9 @@ impl Core {
                 return Err(error);
             }
             self.verify(snapshot, &held, &spans)?;
-            let mut changes = room::vec(writes.len())?;
-            let leaves = held.iter().map(|leaf| self.node_of(leaf.frame));
-            let mut leaves = leaves.peekable();
-            for (InOrder { key, .. }, value) in writes {
-                while leaves.next_if(|leaf| !leaf.covers(key)).is_some() {}
-                let is_there = leaves.peek().is_some_and(|leaf| leaf.find(key).1);
-                if value.is_some() || is_there {
-                    changes.push(self.change(key, value.as_deref())?);
-                }
-            }
+            let written = writes.iter();
+            let written = written.map(|(key, value)| (&key.key[..], value.as_deref()));
+            let changes = self.changes(&held, &room::collect(written)?)?;
             self.change_many(held, changes)
         })?;
         self.end()
@@ -398,7 +396,7 @@ impl Core {
                 None => true,
             };
             if !held.last().is_some_and(is_covered) {
-                let way = (span.from.as_ref()).map_or(To::First, |from| To::Key(from));
+                let way = (span.from.as_ref()).map_or(To::First, |from| To::Key(stem_of(from)));
                 self.lock_more(held, way)?;
             }
             loop {
@@ -479,17 +477,23 @@ impl Core {
     }
 
     fn verify_key(&self, snapshot: &Snapshot<'_>, leaf: Node<'_>, key: &[u8]) -> Result<()> {
+        let stem = stem_of(key);
         let (mut now, mut then) = (Buffer::default(), Buffer::default());
         let is_same = match (
-            Seen::in_leaf(leaf, key, &mut now),
-            snapshot.see(key, &mut then)?,
+            Seen::in_leaf(leaf, stem, &mut now),
+            snapshot.see(stem, &mut then)?,
         ) {
+            (Seen::Outside(now), Seen::Outside(then)) if now == then => true,
+            (now_seen, then_seen) if is_long(self.tree.order, key) => {
+                value_beyond(self, key, now_seen, &now)?
+                    == value_beyond(snapshot, key, then_seen, &then)?
+            }
             (Seen::Absent, Seen::Absent) => true,
             (Seen::Copied(now_len), Seen::Copied(then_len)) => {
                 now_len == then_len && now.bytes(now_len) == then.bytes(then_len)
             }
             (Seen::Outside(now), Seen::Outside(then)) => {
-                now == then || self.read_run(now)? == snapshot.value_outside(then)?
+                self.read_run(now)? == snapshot.value_outside(then)?
             }
             _ => false,
         };
@@ -515,33 +519,27 @@ impl Core {
         };
         let mut copy = LeafCopy::default();
         // In the first of them; of the others, all.
-        let mut begin = match &span.from {
-            Some(from) => Begin::At(room::copy(from)?),
-            None => Begin::First,
+        let mut beginning = match &span.from {
+            Some(from) => Beginning::of(order, from, false)?,
+            None => Beginning::first(),
         };
-        'leaves: for leaf in leaves {
-            copy.take_from(leaf, &begin, usize::MAX)?;
-            begin = Begin::First;
-            for at in 0..copy.count() {
-                let Some((key, place, value)) = copy.entry(at) else {
-                    break;
-                };
-                if span.ends_before(key, order) {
-                    break 'leaves;
-                }
-                let outside;
-                let value = match place {
-                    Place::Copied(_) => value,
-                    Place::Outside(word) => {
-                        outside = self.read_run(word)?;
-                        &outside
-                    }
-                };
-                if !is_there || then.record() != Some((key, value)) {
-                    return Err(self.conflict(key));
-                }
-                is_there = then.next()?;
+        let mut compare = |key: &[u8], value: Result<&[u8]>| {
+            if span.ends_before(key, order) {
+                return Ok(ControlFlow::Break(()));
             }
+            let value = value?;
+            if !is_there || then.record() != Some((key, value)) {
+                return Err(self.conflict(key));
+            }
+            is_there = then.next()?;
+            Ok(ControlFlow::Continue(()))
+        };
+        for leaf in leaves {
+            copy.take_from(leaf, &beginning.from, usize::MAX)?;
+            if show_copied(self, &copy, &beginning, &mut compare)?.is_break() {
+                break;
+            }
+            beginning = Beginning::first();
         }
         match then.record() {
             Some((key, _)) if is_there && !span.ends_before(key, order) => Err(self.conflict(key)),

@@ -13,9 +13,10 @@
 //! needs it, and append one batch: whenever the process dies, all of it happened or none.
 
 use super::Core;
-use super::LIMITS;
 use super::cache::AppendedAt;
-use super::layout::{CLEAR, PUT, REMOVE, UNIT};
+use super::cluster::{ClusterEdit, Members, Placed, is_long, stem_of};
+use super::is_damage;
+use super::layout::{CLEAR, PUT, REMOVE, RunPlace, UNIT};
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch;
@@ -35,29 +36,29 @@ const PART_KEPT: u64 = 4;
 /// Bytes that a removal takes in a batch besides its key, at most.
 pub(super) const MANY_LEN: usize = 24;
 
-/// What becomes of a record, with the run that was made for it.
+/// What becomes of an entry of a leaf: of a record, or of all that share a stem (`cluster`).
 pub(super) struct Change<'v, 'c> {
     key: &'v [u8],
-    /// As it is appended; `None`: it is removed.
-    bytes: Option<&'v [u8]>,
-    value: Option<Value<'v>>,
-    run: Option<NewRun<'c>>,
+    /// `None`: it is removed.
+    value: Option<Placed<'v>>,
+    brings: Brings<'c>,
 }
 
-impl<'v> Change<'v, '_> {
-    fn entry(&self) -> Entry<'v> {
-        let kind = if self.bytes.is_some() { PUT } else { REMOVE };
-        Entry {
-            kind,
-            flags: 0,
-            key: self.key,
-            value: self.bytes.unwrap_or_default(),
-        }
+/// What a change brings with it.
+enum Brings<'c> {
+    /// The run that was made for a record's value.
+    Run(Option<NewRun<'c>>),
+    Members(Members<'c>),
+}
+
+impl Change<'_, '_> {
+    fn value(&self) -> Option<Value<'_>> {
+        self.value.as_ref().map(Placed::value)
     }
 
     /// Bytes that its leaf must have room for, at most.
     fn len(&self, node: Node<'_>) -> usize {
-        let Some(value) = self.value else { return 0 };
+        let Some(value) = self.value() else { return 0 };
         let len = value.stored_len();
         let (at, is_present) = node.find(self.key);
         match is_present.then(|| node.value(at)) {
@@ -68,12 +69,16 @@ impl<'v> Change<'v, '_> {
     }
 }
 
-fn put_entry<'v>(key: &'v [u8], value: &'v [u8]) -> Entry<'v> {
+/// Changes of leaves, and what is appended for them.
+pub(super) type Changes<'v, 'c> = (Vec<Change<'v, 'c>>, Vec<Entry<'v>>);
+
+/// How a record's change to a value, or to its absence, is appended.
+fn entry<'v>(key: &'v [u8], value: Option<&'v [u8]>) -> Entry<'v> {
     Entry {
-        kind: PUT,
+        kind: if value.is_some() { PUT } else { REMOVE },
         flags: 0,
         key,
-        value,
+        value: value.unwrap_or_default(),
     }
 }
 
@@ -103,9 +108,9 @@ impl Core {
     }
 
     pub(super) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        LIMITS.check(key, value)?;
+        self.limits.check(key, value)?;
         let class = AllocationClass::Growth;
-        let entry = put_entry(key, value);
+        let entry = entry(key, Some(value));
         self.with_room(|| {
             let _inside = self.begin(class, entry.frame_len())?;
             self.put_inside(key, value, class)
@@ -120,19 +125,39 @@ impl Core {
         value: &[u8],
         class: AllocationClass,
     ) -> Result<()> {
+        if is_long(self.tree.order, key) {
+            let held = self.tree.lock_leaf(stem_of(key))?;
+            return self.set_long(held, key, Some(value), class).map(drop);
+        }
         let (form, run) = self.value(value, class)?;
         let held = self.tree.lock_leaf(key)?;
-        self.store(held, key, (value, form, run), class)
+        self.put_held(held, key, (value, form, run), class)
     }
 
-    /// Gives `key` a value, in its leaf, which is held.
+    /// Gives `key`, which is no long one, a value, in its leaf, which is held.
+    #[inline(always)]
+    fn put_held(
+        &self,
+        held: Held<'_>,
+        key: &[u8],
+        (bytes, value, run): (&[u8], Value<'_>, Option<NewRun<'_>>),
+        class: AllocationClass,
+    ) -> Result<()> {
+        let entry = entry(key, Some(bytes));
+        self.store(held, (key, value), &entry, class, |moment, before| {
+            self.finish(moment, i64::from(before.is_none()), before, run);
+        })
+    }
+
+    /// Gives an entry of a leaf, which is held, a value. `finish` does what the moment of the change covers besides the leaf.
     #[inline(always)]
     fn store<'t>(
         &'t self,
         mut held: Held<'t>,
-        key: &[u8],
-        (bytes, value, run): (&[u8], Value<'_>, Option<NewRun<'_>>),
+        (key, value): (&[u8], Value<'_>),
+        entry: &Entry<'_>,
         class: AllocationClass,
+        finish: impl FnOnce(&AppendedAt, Option<Found>),
     ) -> Result<()> {
         let mut node = self.node_of(held.frame);
         let (mut at, mut is_present) = node.find(key);
@@ -147,14 +172,39 @@ impl Core {
             (at, is_present) = node.find(key);
         }
         let before = is_present.then(|| node.value(at));
-        let entry = put_entry(key, bytes);
-        let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
+        let moment = self.tree.nodes.append(self.log.pin(), entry, class)?;
         self.tree.nodes.change(&held, &moment);
         let is_set = node.set(at, is_present, key, value);
         debug_assert!(is_set, "it fits");
-        self.finish(&moment, i64::from(!is_present), before, run);
+        finish(&moment, before);
         drop(held);
         Ok(())
+    }
+
+    /// Gives a long key a value, or none, in its leaf, which is held; whether it had one.
+    #[cold]
+    #[inline(never)]
+    fn set_long(
+        &self,
+        held: Held<'_>,
+        key: &[u8],
+        value: Option<&[u8]>,
+        class: AllocationClass,
+    ) -> Result<bool> {
+        let mut edit = ClusterEdit::of(self, self.node_of(held.frame), key)?;
+        let was_there = edit.set(key, value, class)?;
+        if value.is_none() && !was_there {
+            return Ok(false);
+        }
+        let stem = edit.stem();
+        let (placed, members) = edit.finish(class)?;
+        let entry = entry(key, value);
+        let finish = |moment: &AppendedAt, _| members.finish(self, moment);
+        match placed {
+            Some(placed) => self.store(held, (stem, placed.value()), &entry, class, finish)?,
+            None => self.take_out(held, stem, &entry, class, finish)?,
+        }
+        Ok(was_there)
     }
 
     /// What the moment of a change covers besides the leaf.
@@ -166,12 +216,18 @@ impl Core {
         before: Option<Found>,
         run: Option<NewRun<'_>>,
     ) {
-        if count != 0 {
-            self.counts.since[moment.counter()].add(moment.pin(), count);
-        }
+        self.count(moment, count);
         self.supersede(before, moment.at);
         if let Some(run) = run {
             run.name(moment.at);
+        }
+    }
+
+    /// There are so many more records since a moment.
+    #[inline(always)]
+    pub(super) fn count(&self, moment: &AppendedAt, count: i64) {
+        if count != 0 {
+            self.counts.since[moment.counter()].add(moment.pin(), count);
         }
     }
 
@@ -179,38 +235,58 @@ impl Core {
         let class = AllocationClass::Removal;
         let is_removed = self.with_room(|| {
             let _inside = self.begin(class, 0)?;
-            let held = self.tree.lock_leaf(key)?;
-            self.erase(held, key, class)
+            self.remove_inside(key, class)
         })?;
         self.end()?;
         Ok(is_removed)
     }
 
+    /// A removal, inside the gate; whether there was something.
+    fn remove_inside(&self, key: &[u8], class: AllocationClass) -> Result<bool> {
+        let held = self.tree.lock_leaf(stem_of(key))?;
+        self.erase(held, key, class)
+    }
+
     /// Removes `key` from its leaf, which is held; whether it was there.
     fn erase(&self, held: Held<'_>, key: &[u8], class: AllocationClass) -> Result<bool> {
-        let node = self.node_of(held.frame);
-        let (at, is_present) = node.find(key);
-        if !is_present {
+        if is_long(self.tree.order, key) {
+            return self.set_long(held, key, None, class);
+        }
+        if !self.node_of(held.frame).find(key).1 {
             return Ok(false);
         }
+        let entry = entry(key, None);
+        self.take_out(held, key, &entry, class, |moment, before| {
+            self.finish(moment, -1, before, None);
+        })?;
+        Ok(true)
+    }
+
+    /// Removes an entry that is there from a leaf that is held.
+    #[inline(always)]
+    fn take_out(
+        &self,
+        held: Held<'_>,
+        key: &[u8],
+        entry: &Entry<'_>,
+        class: AllocationClass,
+        finish: impl FnOnce(&AppendedAt, Option<Found>),
+    ) -> Result<()> {
+        let node = self.node_of(held.frame);
+        let (at, is_present) = node.find(key);
+        debug_assert!(is_present, "it is there");
         let before = node.value(at);
-        let entry = Entry {
-            kind: REMOVE,
-            flags: 0,
-            key,
-            value: &[],
-        };
-        let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
+        let moment = self.tree.nodes.append(self.log.pin(), entry, class)?;
         self.tree.nodes.change(&held, &moment);
         node.remove(at);
-        self.finish(&moment, -1, Some(before), None);
+        finish(&moment, Some(before));
         drop(moment);
         let is_sparse = is_sparse(node);
         drop(held);
         if is_sparse {
             self.join_leaf(key);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// One update.
@@ -219,23 +295,28 @@ impl Core {
         key: &[u8],
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        LIMITS.check(key, &[])?;
+        self.limits.check(key, &[])?;
         let class = AllocationClass::Growth;
         {
             self.win_room_for(key.len())?;
             let _inside = self.begin(AllocationClass::Removal, 0)?;
             let pin = self.log.pin();
-            let held = self.tree.lock_leaf(key)?;
+            let held = self.tree.lock_leaf(stem_of(key))?;
             let node = self.node_of(held.frame);
             let mut buffer = Buffer::default();
             let edit = self.show(node, key, &mut buffer, decide)?;
             drop(pin);
             match edit {
                 Edit::Put(value) => {
-                    LIMITS.check(key, &value)?;
-                    self.log.admit(class, put_entry(key, &value).frame_len())?;
-                    let (form, run) = self.value(&value, class)?;
-                    self.store(held, key, (&value, form, run), class)?;
+                    self.limits.check(key, &value)?;
+                    self.log
+                        .admit(class, entry(key, Some(&value)).frame_len())?;
+                    if is_long(self.tree.order, key) {
+                        self.set_long(held, key, Some(&value), class)?;
+                    } else {
+                        let (form, run) = self.value(&value, class)?;
+                        self.put_held(held, key, (&value, form, run), class)?;
+                    }
                 }
                 Edit::Remove => {
                     self.erase(held, key, DECIDED)?;
@@ -253,6 +334,9 @@ impl Core {
         buffer: &mut Buffer,
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<Edit<'a>> {
+        if is_long(self.tree.order, key) {
+            return Ok(decide(self.value_in(node, key)?.as_deref()));
+        }
         Ok(match Seen::in_leaf(node, key, buffer) {
             Seen::Absent => decide(None),
             Seen::Copied(len) => decide(Some(buffer.bytes(len))),
@@ -266,7 +350,7 @@ impl Core {
     /// All leaves locked, all values shown, then all edits: isolated, and one frame.
     pub(super) fn edit_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         for key in keys {
-            LIMITS.check(key, &[])?;
+            self.limits.check(key, &[])?;
         }
         // Room for the removal of all of them.
         let len = keys.iter().map(|key| key.len() + MANY_LEN).sum();
@@ -300,9 +384,9 @@ impl Core {
             if !held.last().is_some_and(covers) {
                 self.check_leaves(held.len())?;
                 held.push(if held.is_empty() {
-                    self.tree.lock_leaf(key)?
+                    self.tree.lock_leaf(stem_of(key))?
                 } else {
-                    self.tree.lock_next_leaf(To::Key(key))?
+                    self.tree.lock_next_leaf(To::Key(stem_of(key)))?
                 });
             }
             if let Some(leaf) = held.last() {
@@ -312,51 +396,91 @@ impl Core {
         drop(pin);
         let shown = room::collect(values.iter().map(Option::as_deref))?;
         let edits = distinct.decide(&shown, decide)?;
-        let mut changes: Vec<Change<'_, '_>> = room::vec(records.len())?;
+        let mut decided: Vec<(&[u8], Option<&[u8]>)> = room::vec(records.len())?;
         for at in &sorted {
             let (key, value) = (records[*at], &edits[*at]);
-            let bytes = match value {
+            let value = match value {
                 Edit::Put(value) => Some(&value[..]),
-                Edit::Remove if values[*at].is_some() => None,
-                Edit::Remove | Edit::Keep => continue,
+                Edit::Remove => None,
+                Edit::Keep => continue,
             };
-            if let Some(bytes) = bytes {
-                LIMITS.check(key, bytes)?;
+            if let Some(value) = value {
+                self.limits.check(key, value)?;
             }
-            changes.push(self.change(key, bytes)?);
+            decided.push((key, value));
         }
+        let changes = self.changes(&held, &decided)?;
         self.change_many(held, changes)
     }
 
-    /// The change of a record to a value, or to its absence.
-    pub(super) fn change<'v>(
-        &self,
-        key: &'v [u8],
-        bytes: Option<&'v [u8]>,
-    ) -> Result<Change<'v, '_>> {
-        let (mut value, mut run) = (None, None);
-        if let Some(bytes) = bytes {
-            let (form, made) = self.value(bytes, AllocationClass::Growth)?;
-            (value, run) = (Some(form), made);
+    /// The changes of records, in the order of their keys, to values or to their absence, in leaves that are held. A record that is
+    /// not there is not removed.
+    pub(super) fn changes<'v, 'c>(
+        &'c self,
+        held: &[Held<'_>],
+        records: &[(&'v [u8], Option<&'v [u8]>)],
+    ) -> Result<Changes<'v, 'c>> {
+        let class = AllocationClass::Growth;
+        let order = self.tree.order;
+        let mut changes = room::vec(records.len())?;
+        let mut entries = room::vec(records.len())?;
+        let mut leaves = held.iter().map(|leaf| self.node_of(leaf.frame)).peekable();
+        let mut records = records.iter().peekable();
+        while let Some((key, value)) = records.next() {
+            while leaves.next_if(|leaf| !leaf.covers(key)).is_some() {}
+            let Some(leaf) = leaves.peek() else { break };
+            if is_long(order, key) {
+                let mut edit = ClusterEdit::of(self, *leaf, key)?;
+                let before = entries.len();
+                let mut set = |key: &'v [u8], value: Option<&'v [u8]>| {
+                    if edit.set(key, value, class)? || value.is_some() {
+                        entries.push(entry(key, value));
+                    }
+                    Ok(())
+                };
+                set(key, *value)?;
+                let has_stem = |record: &&(&[u8], _)| stem_of(record.0) == stem_of(key);
+                while let Some((key, value)) = records.next_if(has_stem) {
+                    set(key, *value)?;
+                }
+                if entries.len() > before {
+                    let (value, members) = edit.finish(class)?;
+                    changes.push(Change {
+                        key: stem_of(key),
+                        value,
+                        brings: Brings::Members(members),
+                    });
+                }
+                continue;
+            }
+            let (mut placed, mut run) = (None, None);
+            match value {
+                Some(bytes) => {
+                    let (form, made) = self.value(bytes, class)?;
+                    (placed, run) = (Some(Placed::of(form)), made);
+                }
+                None if !leaf.find(key).1 => continue,
+                None => {}
+            }
+            changes.push(Change {
+                key,
+                value: placed,
+                brings: Brings::Run(run),
+            });
+            entries.push(entry(key, *value));
         }
-        Ok(Change {
-            key,
-            bytes,
-            value,
-            run,
-        })
+        Ok((changes, entries))
     }
 
     /// Makes changes, in the order of their keys, of which the leaves are held: all of them, or none.
     pub(super) fn change_many(
         &self,
         held: Vec<Held<'_>>,
-        changes: Vec<Change<'_, '_>>,
+        (changes, entries): Changes<'_, '_>,
     ) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
-        let entries = room::collect(changes.iter().map(Change::entry))?;
         let class = if changes.iter().all(|change| change.value.is_none()) {
             DECIDED
         } else {
@@ -382,7 +506,7 @@ impl Core {
         class: AllocationClass,
     ) -> Result<()> {
         let len_of = |change: &Change<'_, '_>| {
-            let value = change.value.map(Value::stored_len);
+            let value = change.value().map(Value::stored_len);
             value.map_or(0, |value| 8 + change.key.len() + value)
         };
         let in_leaves: usize = changes.iter().map(len_of).sum();
@@ -429,7 +553,7 @@ impl Core {
             let mine = &changes[next..next + here];
             let needed: usize = mine.iter().map(|change| change.len(node)).sum();
             let fits = match mine {
-                [one] => one.value.is_none_or(|value| {
+                [one] => one.value().is_none_or(|value| {
                     let (at, is_present) = node.find(one.key);
                     node.could_set(at, is_present, one.key, value)
                 }),
@@ -489,16 +613,21 @@ impl Core {
             let node = self.node_of(held[leaf].frame);
             let (at, is_present) = node.find(change.key);
             let before = is_present.then(|| node.value(at));
-            if let Some(value) = change.value {
+            let more = if let Some(value) = change.value() {
                 let is_set = node.set(at, is_present, change.key, value);
                 debug_assert!(is_set, "room was made");
-                self.finish(&moment, i64::from(!is_present), before, change.run);
-            } else if is_present {
+                i64::from(!is_present)
+            } else {
+                debug_assert!(is_present, "it is there");
                 node.remove(at);
-                self.finish(&moment, -1, before, None);
                 if is_sparse(node) {
                     sparse.push(change.key);
                 }
+                -1
+            };
+            match change.brings {
+                Brings::Run(run) => self.finish(&moment, more, before, run),
+                Brings::Members(members) => members.finish(self, &moment),
             }
         }
         drop((held, unchanged));
@@ -556,7 +685,7 @@ impl Core {
 
     /// One record of the journal, again.
     pub(super) fn replay(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
-        LIMITS.check(key, value).map_err(|error| {
+        self.limits.check(key, value).map_err(|error| {
             Error::new(
                 Kind::Corrupted,
                 "the journal has a record that no tree file takes",
@@ -564,15 +693,36 @@ impl Core {
             .at(self.log.storage().path())
             .detail(error.what())
         })?;
-        match kind {
+        let done = match kind {
             PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
-            REMOVE => {
-                let held = self.tree.lock_leaf(key)?;
-                self.erase(held, key, AllocationClass::Checkpoint)
-                    .map(|_| ())
-            }
+            REMOVE => self
+                .remove_inside(key, AllocationClass::Checkpoint)
+                .map(drop),
             CLEAR => self.clear_alone(),
             _ => Ok(()),
+        };
+        if is_long(self.tree.order, key) && done.as_ref().is_err_and(is_damage) {
+            self.give_up_list(stem_of(key));
+        }
+        done
+    }
+
+    /// A change of a list was not done again: so that no older value is taken for the present one, its records are unreadable from
+    /// now on, in this opening, in which nothing is written any more.
+    fn give_up_list(&self, stem: &[u8]) {
+        // Where its leaf is unreadable, so are they.
+        let Ok(held) = self.tree.lock_leaf(stem) else {
+            return;
+        };
+        let node = self.node_of(held.frame);
+        let (at, is_present) = node.find(stem);
+        if is_present
+            && matches!(node.value(at), Found::Outside(_))
+            && let Ok(moment) = self.tree.nodes.moment()
+        {
+            self.tree.nodes.change(&held, &moment);
+            let is_set = node.replace(at, stem, Value::Outside(RunPlace::UNREADABLE_LIST.0));
+            debug_assert!(is_set, "it is as long");
         }
     }
 }

@@ -1,0 +1,57 @@
+//! What records are read through: the store as it is, or as it was (`snapshot`).
+//!
+//! Who reads is pinned for as long as it looks at what a word names: its units are not used again meanwhile. It does not know what is
+//! looked for.
+
+use super::Core;
+use crate::error::Result;
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Seen};
+
+/// What is read through.
+pub(super) trait View: Copy {
+    /// Whose records they are.
+    fn core(&self) -> &Core;
+    /// What there is of `key`, by a thread that is pinned.
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen>;
+    /// Copies up to `most` entries from a place on.
+    fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
+    /// Copies up to `most` entries that end with the last one less than a key, or of all.
+    fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
+    /// Whether a look at a leaf that was copied would give the same now.
+    fn is_as_copied(&self, copy: &LeafCopy) -> bool;
+    /// Where the smallest part ends that has a place and cannot be loaded; `None`: nowhere.
+    fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>>;
+    /// The value that a word of a leaf names.
+    fn value_outside(&self, word: u64) -> Result<Vec<u8>>;
+}
+
+impl View for &Core {
+    fn core(&self) -> &Core {
+        self
+    }
+
+    #[inline(always)]
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
+        self.tree.see(key, buffer)
+    }
+
+    fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.tree.take_from(from, most, copy)
+    }
+
+    fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
+        self.tree.take_before(key, most, copy)
+    }
+
+    fn is_as_copied(&self, copy: &LeafCopy) -> bool {
+        self.tree.is_as_copied(copy)
+    }
+
+    fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>> {
+        self.tree.end_of_unreadable(from)
+    }
+
+    fn value_outside(&self, word: u64) -> Result<Vec<u8>> {
+        self.read_run(word)
+    }
+}
