@@ -254,7 +254,8 @@ impl<E: CreateShard> Sharded<E> {
         options: &E::Creation,
     ) -> Result<Self> {
         check_count(shards).map_err(|error| error.at(name))?;
-        check_unused(directory, name, shards)?;
+        let storage = directory.create_nameless(name)?;
+        check_unused(directory, storage.path(), name, shards)?;
         // Dropped after the shards, if it comes to that.
         let mut made = Made {
             directory,
@@ -267,10 +268,9 @@ impl<E: CreateShard> Sharded<E> {
                 .map_err(|error| error.of(format!("shard {shard} of {shards}")))?;
             made.names.push(own.clone());
             stores.push(store);
-            let storage = directory.open(&own, Access::Read)?;
-            salts.push(salt_of(storage.as_ref(), E::ENGINE)?);
+            let file = directory.open(&own, Access::Read)?;
+            salts.push(salt_of(file.as_ref(), E::ENGINE)?);
         }
-        let storage = directory.create_nameless(name)?;
         let manifest = Manifest {
             is_clearing: false,
             engine: E::ENGINE,
@@ -296,14 +296,14 @@ impl<E: CreateShard> Sharded<E> {
 }
 
 /// `Invalid` if there are files of the names of a store and its shards.
-fn check_unused(directory: &dyn Directory, name: &Path, shards: usize) -> Result<()> {
+fn check_unused(directory: &dyn Directory, path: &Path, name: &Path, shards: usize) -> Result<()> {
     if directory.exists(name)? {
-        return Err(Error::new(Kind::Invalid, "the file exists").at(name));
+        return Err(Error::new(Kind::Invalid, "the file exists").at(path));
     }
     for own in (0..shards).map(|shard| shard_name(name, shard)) {
         if directory.exists(&own)? {
             let what = "there is a file of a shard of that store, but no manifest";
-            return Err(Error::new(Kind::Invalid, what).at(&own).remedy(
+            return Err(Error::new(Kind::Invalid, what).at(path.with_file_name(&own)).remedy(
                 "if its creation was cut short, remove the files of its shards, which are empty; if the manifest was lost, restore that from a backup, or copy the records from the shards, which open by themselves",
             ));
         }
@@ -559,7 +559,7 @@ impl<E: ShardFile> Persistent for Sharded<E> {
     /// Copies each shard at a moment of its own: an `update_many` of several shards may be in the copy in part.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let (directory, name) = Files::of(target);
-        check_unused(&directory, name, self.shards.len()).map_err(|error| error.at(target))?;
+        check_unused(&directory, target, name, self.shards.len())?;
         // No clear begins meanwhile.
         let _whole = self.whole.read();
         let mut made = Made {
