@@ -4,7 +4,7 @@
 //! that is bytes. Its engine is a hash file, the fastest to find one record, or a tree file, whose records are in the order of
 //! their keys: a new file is a tree if its name ends with `.azt`, an old one is what it is.
 //!
-//! With `?shards=8` after the path it is 8 such files, each for a part of the keys, behind one handle ([`Sharded`]): what one waits for, the
+//! With `?shards=8` after the path it is 8 such files, each for a part of the keys, as one store ([`Sharded`]): what one waits for, the
 //! others do not.
 //!
 //! Options of creating a file, which stay with it, and of an opening, which do not, are those of the engine. They stand after the

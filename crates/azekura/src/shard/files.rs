@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::layout::{self, Manifest, ManifestFile, salt_of, shard_name};
+use super::layout::{self, ManifestFile, ShardManifest, salt_of, shard_name};
 use super::{Sharded, as_ordered, check_count};
 use crate::damage::Damage;
 use crate::engine::{CheckReport, Durability, Engine, Persistent, Reader};
@@ -271,7 +271,7 @@ impl<E: CreateShard> Sharded<E> {
             let file = directory.open(&own, Access::Read)?;
             salts.push(salt_of(file.as_ref(), E::ENGINE)?);
         }
-        let manifest = Manifest {
+        let manifest = ShardManifest {
             is_clearing: false,
             engine: E::ENGINE,
             seed: storage.entropy(),
@@ -575,7 +575,7 @@ impl<E: ShardFile> Persistent for Sharded<E> {
             salts.push(salt_of(storage.as_ref(), E::ENGINE)?);
             Ok(())
         })?;
-        let manifest = Manifest {
+        let manifest = ShardManifest {
             is_clearing: false,
             engine: E::ENGINE,
             seed: self.hash.seed,

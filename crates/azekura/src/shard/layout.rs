@@ -59,7 +59,7 @@ impl KeyHash {
 
 /// What a manifest states.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Manifest {
+pub(super) struct ShardManifest {
     pub(super) is_clearing: bool,
     pub(super) engine: [u8; 8],
     pub(super) seed: u64,
@@ -67,7 +67,7 @@ pub(super) struct Manifest {
     pub(super) salts: Vec<u32>,
 }
 
-impl Manifest {
+impl ShardManifest {
     fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
         give.u16(self.salts.len() as u16)
@@ -108,12 +108,12 @@ impl Manifest {
 pub(super) struct ManifestFile {
     pub(super) storage: Arc<dyn Storage>,
     sequence: u64,
-    pub(super) manifest: Manifest,
+    pub(super) manifest: ShardManifest,
 }
 
 impl ManifestFile {
     /// Writes a new one into an empty storage, durably but for its name.
-    pub(super) fn create(storage: &Arc<dyn Storage>, manifest: Manifest) -> Result<Self> {
+    pub(super) fn create(storage: &Arc<dyn Storage>, manifest: ShardManifest) -> Result<Self> {
         storage.resize(superblock::SIZE)?;
         let mut file = Self {
             storage: Arc::clone(storage),
@@ -128,7 +128,7 @@ impl ManifestFile {
     pub(super) fn read(storage: Arc<dyn Storage>) -> Result<Self> {
         let current = Slots::read(storage.as_ref())?.current(ENGINE);
         let block = current.map_err(|error| error.at(storage.path()))?;
-        let manifest = Manifest::decode(&block.payload).ok_or_else(|| {
+        let manifest = ShardManifest::decode(&block.payload).ok_or_else(|| {
             Error::new(Kind::Corrupted, "the manifest holds impossible values")
                 .at(storage.path())
                 .offset(block.slot_offset())
@@ -203,23 +203,23 @@ mod tests {
     #[test]
     fn a_manifest_is_what_was_encoded_and_no_part_of_it_is_one() {
         for shards in [1, 3, SHARDS_MAX] {
-            let manifest = Manifest {
+            let manifest = ShardManifest {
                 is_clearing: shards == 3,
                 engine: tree::layout::ENGINE,
                 seed: 0x0123_4567_89ab_cdef,
                 salts: (0..shards as u32).map(|n| n * 77).collect(),
             };
             let bytes = manifest.encode();
-            assert_eq!(Manifest::decode(&bytes), Some(manifest));
+            assert_eq!(ShardManifest::decode(&bytes), Some(manifest));
             for len in 0..bytes.len() {
-                assert_eq!(Manifest::decode(&bytes[..len]), None, "cut at {len}");
+                assert_eq!(ShardManifest::decode(&bytes[..len]), None, "cut at {len}");
             }
             let mut other = bytes.clone();
             other[2] = 2;
-            assert_eq!(Manifest::decode(&other), None);
+            assert_eq!(ShardManifest::decode(&other), None);
         }
         let none = [0; 24];
-        assert_eq!(Manifest::decode(&none), None, "no shards");
+        assert_eq!(ShardManifest::decode(&none), None, "no shards");
     }
 
     /// Keys stay where they were put, whatever the release.

@@ -1,9 +1,9 @@
-//! Several stores behind one handle: each record is in the shard that the hash of its key states. In memory over any engine, in files over
+//! Several stores as one: each record is in the shard that the hash of its key states. In memory over any engine, in files over
 //! hash files or tree files.
 //!
 //! 1. It implements what its shards do: `Reader`, `Engine`, `Ordered` with the shards merged, `Persistent`.
 //! 2. An update is one of its shard: as isolated, durable and whole after a crash. What waits in one shard, a lock, a checkpoint, a
-//!    sync, holds up nobody in another.
+//!    sync, holds up no thread in another.
 //! 3. `update_many` over several shards is isolated from every other update: no lock is released before all records are decided
 //!    about. After a crash each shard's part is there wholly or not at all, and one may be there without another: it is atomic
 //!    across a crash only where there is one shard, as the `Promise` states. If a shard refuses its part, those of others are taken back,
@@ -87,7 +87,7 @@ impl<E: Reader> Sharded<E> {
     }
 
     /// A store over these, which are in memory, and empty or were shards under the same seed, in the same order. `Invalid` unless
-    /// there are 1 to 256. `seed`: nobody who chooses keys should be able to guess it.
+    /// there are 1 to 256. `seed`: who chooses keys should not be able to guess it.
     pub fn over(shards: Vec<E>, seed: u64) -> Result<Self>
     where
         E: Engine,
