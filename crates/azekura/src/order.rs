@@ -138,7 +138,7 @@ impl Order {
     /// `compare` must be a total preorder on any bytes, be pure, and not call a store. Keys that it deems equal are ordered by their bytes.
     /// - It is called with bytes that are no key of the store: what a reader without locks finds where another thread writes at that
     ///   moment. Its answer does not count then, but it must give one, for any bytes.
-    /// - It should not panic. If it does, the panic goes to the caller of the store's method, nothing of whose update is done; no page is
+    /// - It should not panic. If it does, the panic goes to the caller of the store's method, whose update is done wholly or not at all; no page is
     ///   left half changed, as it is never called within a change. A `SkipDb` may be poisoned by it, and recovers when it is opened again.
     /// - Were its answers to change, or to contradict one another, records would not be found, and a check would report their pages.
     ///
