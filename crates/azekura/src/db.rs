@@ -4,11 +4,14 @@
 //! that is bytes. Its engine is a hash file, the fastest to find one record, or a tree file, whose records are in the order of
 //! their keys: a new file is a tree if its name ends with `.azt`, an old one is what it is.
 //!
+//! With `?shards=8` after the path it is 8 such files, each for a part of the keys, as one store ([`Sharded`]): what one waits for, the
+//! others do not.
+//!
 //! Options of creating a file, which stay with it, and of an opening, which do not, are those of the engine. They stand after the
 //! path, as in `users.azt?cache=1GiB&order=decimal` ([`parameters`](crate::parameters)), or a `Db` is made of an engine that a program
 //! has opened itself: `Db::from(TreeDb::open(..)?)`.
 //!
-//! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`]).
+//! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`], [`Sharded`]).
 
 use std::ops::{ControlFlow, RangeBounds};
 use std::path::Path;
@@ -25,6 +28,7 @@ use crate::parameters::PathParameters;
 use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
 use crate::record::tree::{Snapshot, Transaction, TreeDb};
+use crate::shard::{ShardEngine, Sharded, shards_at};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
@@ -38,19 +42,40 @@ const BATCH_BYTES: usize = 1 << 20;
 /// `Invalid` if there is something of that name, and for parameters that there are not; `Io` if the system refuses.
 pub fn create(path: impl AsRef<Path>) -> Result<Db> {
     let given = PathParameters::of(path.as_ref())?;
-    if given.is_tree()?.unwrap_or(names_a_tree(given.path)) {
-        return TreeDb::create(given.path, &given.of_tree(true)?).map(Db::from);
+    let is_tree = given.is_tree()?.unwrap_or(names_a_tree(given.path));
+    match (is_tree, given.shards()?) {
+        (true, None) => TreeDb::create(given.path, &given.of_tree(true)?).map(Db::from),
+        (false, None) => Db::create(given.path, &given.of_hash(true)?),
+        (true, Some(shards)) => {
+            Sharded::<TreeDb>::create(given.path, shards, &given.of_tree(true)?).map(Db::from)
+        }
+        (false, Some(shards)) => {
+            Sharded::<HashDb>::create(given.path, shards, &given.of_hash(true)?).map(Db::from)
+        }
     }
-    Db::create(given.path, &given.of_hash(true)?)
 }
 
 /// Opens a store of records for reading and writing; after a crash it recovers. Options may stand after the path
 /// ([`parameters`](crate::parameters)).
 ///
-/// `Mismatch` if the file is no store of records, of a newer version, or of another order than is stated; `Locked` if it is open for
+/// `Mismatch` if the file is no store of records, of a newer version, of another order or number of shards than is stated, or one of its
+/// shards is missing; `Locked` if it is open for
 /// writing; `Invalid` for parameters that there are not; `Io`.
 pub fn open(path: impl AsRef<Path>) -> Result<Db> {
     let given = PathParameters::of(path.as_ref())?;
+    let of_shards = shards_at(given.path)?;
+    given.expect_shards(of_shards.map(|(_, shards)| shards))?;
+    match of_shards {
+        Some((ShardEngine::Tree, _)) => {
+            let options = given.of_tree(false)?.opening;
+            return Sharded::<TreeDb>::open(given.path, &options).map(Db::from);
+        }
+        Some((ShardEngine::Hash, _)) => {
+            let options = given.of_hash(false)?.opening;
+            return Sharded::<HashDb>::open(given.path, &options).map(Db::from);
+        }
+        None => {}
+    }
     if !is_tree(given.path)? {
         return Db::open(given.path, &given.of_hash(false)?.opening);
     }
@@ -76,6 +101,8 @@ pub struct Db(Store);
 enum Store {
     Hash(HashDb),
     Tree(TreeDb),
+    HashShards(Sharded<HashDb>),
+    TreeShards(Sharded<TreeDb>),
 }
 
 impl From<HashDb> for Db {
@@ -90,12 +117,26 @@ impl From<TreeDb> for Db {
     }
 }
 
+impl From<Sharded<HashDb>> for Db {
+    fn from(db: Sharded<HashDb>) -> Self {
+        Self(Store::HashShards(db))
+    }
+}
+
+impl From<Sharded<TreeDb>> for Db {
+    fn from(db: Sharded<TreeDb>) -> Self {
+        Self(Store::TreeShards(db))
+    }
+}
+
 /// Evaluates an expression of the engine, whichever it is.
 macro_rules! of_engine {
     ($db:expr, $store:ident => $call:expr) => {
         match $db {
             Store::Hash($store) => $call,
             Store::Tree($store) => $call,
+            Store::HashShards($store) => $call,
+            Store::TreeShards($store) => $call,
         }
     };
 }
@@ -198,31 +239,57 @@ impl Db {
 impl Db {
     /// The order of its keys; `None` of a hash file.
     pub fn order(&self) -> Option<Order> {
-        self.as_tree().map(TreeDb::order)
+        match &self.0 {
+            Store::Tree(db) => Some(db.order()),
+            Store::TreeShards(db) => db.order(),
+            Store::Hash(_) | Store::HashShards(_) => None,
+        }
     }
 
-    fn ordered(&self) -> Result<&TreeDb> {
-        self.as_tree().ok_or_else(|| {
-            Error::new(Kind::Invalid, "a hash file has no order of keys")
-                .at(self.path())
-                .remedy("make a tree file, with a name that ends with .azt, and copy the records")
-        })
+    #[cold]
+    fn has_no_order(&self) -> Error {
+        Error::new(Kind::Invalid, "a hash file has no order of keys")
+            .at(self.path())
+            .remedy("make a tree file, with a name that ends with .azt, and copy the records")
     }
 
-    /// A place among the records, on none of them. A step costs no access where its leaf is in memory.
+    /// The tree file, of which snapshots are taken.
+    fn one_tree(&self) -> Result<&TreeDb> {
+        match &self.0 {
+            Store::Tree(db) => Ok(db),
+            Store::TreeShards(_) => {
+                let what = "a store of several shards has no snapshots and no transactions";
+                Err(Error::new(Kind::Invalid, what)
+                    .at(self.path())
+                    .remedy("make a tree file without `shards`, and copy the records"))
+            }
+            Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
+    }
+
+    /// A place among the records, on none of them. A step costs no access where its leaf is in memory; of several shards, a search in
+    /// each.
     pub fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {
-        Ok(self.ordered()?.cursor())
+        match &self.0 {
+            Store::Tree(db) => Ok(db.cursor()),
+            Store::TreeShards(db) => Ok(db.cursor()),
+            Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
     }
 
     /// Records whose keys are in a range, each a copy, in order, from either end; not of one moment. `Invalid` also where the range
     /// ends before it begins.
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Range<'_>> {
-        let db = self.ordered()?;
-        let cursors = [db.cursor(), db.cursor()];
-        Range::new(cursors, db.order(), keys).map_err(|error| error.at(self.path()))
+        let range = match &self.0 {
+            Store::Tree(db) => Range::new([db.cursor(), db.cursor()], db.order(), keys),
+            Store::TreeShards(db) => db.range(keys),
+            Store::Hash(_) | Store::HashShards(_) => return Err(self.has_no_order()),
+        };
+        range.map_err(|error| error.at(self.path()))
     }
 
-    /// All records as they are now, to be read while others change them, for as long as it lives.
+    /// All records as they are now, to be read while others change them, for as long as it lives. `Invalid` of several shards, as is a
+    /// transaction.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -235,12 +302,12 @@ impl Db {
     /// # azekura::Result::Ok(())
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
-        self.ordered()?.snapshot()
+        self.one_tree()?.snapshot()
     }
 
     /// Begins a transaction: reads at this moment, and writes that happen together when it commits, or not at all.
     pub fn transaction(&self) -> Result<Transaction<'_>> {
-        self.ordered()?.transaction()
+        self.one_tree()?.transaction()
     }
 
     /// Calls `work` with a transaction, and commits that; again from the beginning, up to 16 times, where others came before it.
@@ -262,7 +329,7 @@ impl Db {
     /// # azekura::Result::Ok(())
     /// ```
     pub fn transact<T>(&self, work: impl FnMut(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
-        self.ordered()?.transact(work)
+        self.one_tree()?.transact(work)
     }
 
     /// The first record in order.
@@ -380,7 +447,7 @@ impl Db {
         of_engine!(&self.0, db => Engine::put_many(db, &records(all)))
     }
 
-    /// Puts all records as one change: after a crash all are there or none is.
+    /// Puts all records as one change: after a crash all are there or none is, of several shards those of each shard.
     pub fn put_all(&self, all: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<()> {
         of_engine!(&self.0, db => Verbs::put_all(db, &records(all)))
     }
@@ -404,13 +471,13 @@ impl Db {
         of_engine!(&self.0, db => db.remove_many(&slices(keys)))
     }
 
-    /// Removes all of these as one change; how many there were.
+    /// Removes all of these as one change, as [`put_all`](Self::put_all); how many there were.
     pub fn remove_all(&self, keys: &[impl AsRef<[u8]>]) -> Result<u64> {
         of_engine!(&self.0, db => Verbs::remove_all(db, &slices(keys)))
     }
 
     /// Shows all values at once to `decide`, which answers one edit for each key: one change, isolated from all others, and whole
-    /// or absent after a crash.
+    /// or absent after a crash; of several shards, that of each shard is.
     pub fn update_many<'a>(
         &self,
         keys: &[impl AsRef<[u8]>],
@@ -465,7 +532,8 @@ impl Db {
     pub fn compact(&self, mut progress: impl FnMut(u64, u64)) -> Result<()> {
         match &self.0 {
             Store::Hash(db) => db.compact(&mut progress),
-            Store::Tree(_) => {
+            Store::HashShards(db) => db.compact(&mut progress),
+            Store::Tree(_) | Store::TreeShards(_) => {
                 let error = Error::new(Kind::Invalid, "a tree file is not compacted");
                 Err(error
                     .at(self.path())
@@ -489,19 +557,19 @@ impl Db {
         of_engine!(&self.0, db => db)
     }
 
-    /// The hash file, for what only it can do; `None` of a tree file.
+    /// The hash file, for what only it can do; `None` of a tree file, and of several.
     pub fn as_hash(&self) -> Option<&HashDb> {
         match &self.0 {
             Store::Hash(db) => Some(db),
-            Store::Tree(_) => None,
+            _ => None,
         }
     }
 
-    /// The tree file, for what only it can do; `None` of a hash file.
+    /// The tree file, for what only it can do; `None` of a hash file, and of several.
     pub fn as_tree(&self) -> Option<&TreeDb> {
         match &self.0 {
             Store::Tree(db) => Some(db),
-            Store::Hash(_) => None,
+            _ => None,
         }
     }
 

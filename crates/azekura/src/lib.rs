@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   lib.rs  db.rs  parameters.rs range.rs     one store with every verb | options in its path, records between two keys
-//!   multimap.rs  open.rs                      many values of a key | choose an engine from the superblock
+//!   multimap.rs shard/ open.rs                many values of a key | many stores as one | choose an engine from the superblock
 //!   record/ | object/                         the engines
 //!   kernel/                                   what every store with a log does, in which order
 //!   engine.rs  verbs/                         the contract, and what is written once above it
@@ -89,6 +89,7 @@ pub mod queue;
 mod range;
 pub mod record;
 mod room;
+pub mod shard;
 #[doc(hidden)]
 pub mod size;
 #[doc(hidden)]

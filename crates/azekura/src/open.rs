@@ -1,6 +1,7 @@
 //! Choosing an engine from the superblock: for programs that take whatever file they are given.
 //!
-//! A file that is changed is a hash file or a tree file; a sorted file is read. What is none of them is the hash engine's to refuse.
+//! A file that is changed is a hash file, a tree file, or the manifest of a store of several such (`shard`); a sorted file is read. What is
+//! none of them is the hash engine's to refuse.
 //! A program that knows the engine opens it directly, with options. A tree file belongs to one process at a time, also for reading.
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::kernel::Slots;
 use crate::record::hash::{HashDb, HashReader, OpenOptions};
 use crate::record::skip::{SkipReader, is_sorted_file};
 use crate::record::tree::{self, TreeDb};
+use crate::shard::{ShardEngine, Sharded, shards_at};
 
 /// Opens an existing store of any engine for reading and writing, with default options.
 ///
@@ -25,13 +27,22 @@ pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
 
 /// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
 pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
+    let of_tree = tree::OpenOptions::new().capacity(capacity);
+    let of_hash = OpenOptions::new().capacity(capacity);
+    match shards_at(path)? {
+        Some((ShardEngine::Tree, _)) => {
+            return Ok(Box::new(Sharded::<TreeDb>::open(path, &of_tree)?));
+        }
+        Some((ShardEngine::Hash, _)) => {
+            return Ok(Box::new(Sharded::<HashDb>::open(path, &of_hash)?));
+        }
+        None => {}
+    }
     // What cannot be read is the hash engine's to refuse.
     if is_tree(path).is_ok_and(|is_tree| is_tree) {
-        let options = tree::OpenOptions::new().capacity(capacity);
-        return Ok(Box::new(TreeDb::open(path, &options)?));
+        return Ok(Box::new(TreeDb::open(path, &of_tree)?));
     }
-    let options = OpenOptions::new().capacity(capacity);
-    let opened = HashDb::open(path, &options);
+    let opened = HashDb::open(path, &of_hash);
     Ok(Box::new(opened.map_err(|error| unchangeable(error, path))?))
 }
 
@@ -50,9 +61,27 @@ fn is_tree_file(storage: &dyn Storage) -> bool {
     slots.is_ok_and(|slots| slots.engine() == Some(tree::layout::ENGINE))
 }
 
-/// Opens a tree file to be read: alone, and what a crash left is recovered.
-fn read_tree(path: &Path) -> Result<TreeDb> {
-    TreeDb::open(path, &tree::OpenOptions::new().background(false))
+/// How a tree file is opened to be read: alone, and what a crash left is recovered.
+fn to_read_tree() -> tree::OpenOptions {
+    tree::OpenOptions::new().background(false)
+}
+
+/// Opens a store of several shards to be read, with its properties; `None`: it is none.
+fn read_shards(
+    path: &Path,
+    hash: fn(HashReader) -> HashReader,
+) -> Result<Option<(Properties, Box<dyn Reader>)>> {
+    Ok(match shards_at(path)? {
+        None => None,
+        Some((ShardEngine::Hash, _)) => {
+            let store = Sharded::<HashReader>::open(path, &())?.with_each(hash);
+            Some((store.inspect(), Box::new(store)))
+        }
+        Some((ShardEngine::Tree, _)) => {
+            let store = Sharded::<TreeDb>::open(path, &to_read_tree())?;
+            Some((store.inspect(), Box::new(store)))
+        }
+    })
 }
 
 /// The error of a file that is opened for writing: where it is a sorted file, the remedy is about that.
@@ -79,13 +108,16 @@ pub fn open_damaged(path: &Path) -> Result<Box<dyn Reader>> {
 }
 
 fn open_reader(path: &Path, hash: fn(HashReader) -> HashReader) -> Result<Box<dyn Reader>> {
+    if let Some((_, store)) = read_shards(path, hash)? {
+        return Ok(store);
+    }
     let storage = Arc::new(File::open(path, Access::Read)?);
     if is_sorted_file(&*storage) {
         return Ok(Box::new(SkipReader::open_on(storage)?));
     }
     if is_tree_file(&*storage) {
         drop(storage);
-        return Ok(Box::new(read_tree(path)?));
+        return Ok(Box::new(TreeDb::open(path, &to_read_tree())?));
     }
     Ok(Box::new(hash(HashReader::open_on(storage)?)))
 }
@@ -95,6 +127,9 @@ pub type Properties = Vec<(&'static str, String)>;
 
 /// Properties of a store of any engine, by name, in a fixed order, and the open store.
 pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
+    if let Some(found) = read_shards(path, |hash| hash)? {
+        return Ok(found);
+    }
     let storage = Arc::new(File::open(path, Access::Read)?);
     if is_sorted_file(&*storage) {
         let file = SkipReader::open_on(storage)?;
@@ -102,7 +137,7 @@ pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
     }
     if is_tree_file(&*storage) {
         drop(storage);
-        let store = read_tree(path)?;
+        let store = TreeDb::open(path, &to_read_tree())?;
         return Ok((store.inspect(), Box::new(store)));
     }
     let store = HashReader::open_on(storage)?;

@@ -2,7 +2,7 @@
 //!
 //! Promises: each order is total on any bytes, and two keys are equal only if their bytes are: what an order deems alike
 //! is distinguished by the bytes. Names are stable; they stand in files. Nothing overflows: numbers in text are compared
-//! digit by digit, however many there are.
+//! digit by digit, however many there are. A program may register orders of its own, by name ([`Order::register`]).
 //!
 //! | name | order |
 //! |---|---|
@@ -14,10 +14,16 @@
 //! | `signed-big-endian` | by the first 8 bytes as a signed number; fewer are one without sign |
 //! | `float-big-endian` | 8 or 4 bytes as a floating number, in its total order; others as 0 |
 //! | `pair-` and one of the above | a [`pair`]'s first half by that order, then its second by bytes |
+//! | any other | the program's own, if it has registered one of this name |
 //!
 //! It does not know who sorts.
 
 use std::cmp::Ordering;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Kind, Result, quote};
 
 /// From one list of orders: themselves, those of pairs by each of them, and the names of both.
 macro_rules! orders {
@@ -28,6 +34,8 @@ macro_rules! orders {
             $($(#[$about])* $order,)*
             /// Pairs, by their first halves as above, then by their second halves.
             Pair(Base),
+            /// One that the program has registered.
+            Registered(Registered),
         }
 
         /// How the first halves of pairs are ordered: as the [`Order`] of the same name.
@@ -46,14 +54,15 @@ macro_rules! orders {
         }
 
         impl Order {
-            /// Every order.
+            /// Every order that is built in.
             pub const ALL: [Self; 14] = [$(Self::$order,)* $(Self::Pair(Base::$order),)*];
 
             /// Its stable name.
-            pub const fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$order => $name,)*
                     $(Self::Pair(Base::$order) => concat!("pair-", $name),)*
+                    Self::Registered(own) => own.name(),
                 }
             }
         }
@@ -78,10 +87,140 @@ orders! {
     FloatBigEndian = "float-big-endian",
 }
 
+/// Most orders that a process may register.
+const REGISTERED_MAX: usize = 128;
+/// Longest name of one.
+const NAME_LEN_MAX: usize = 64;
+/// What names of pairs begin with.
+const PAIR: &str = "pair-";
+
+/// Those that are registered, in their order, for as long as the process lives.
+static REGISTRY: [OnceLock<Comparator>; REGISTERED_MAX] =
+    [const { OnceLock::new() }; REGISTERED_MAX];
+
+/// Held while one is registered.
+static REGISTERING: Mutex<()> = Mutex::new(());
+
+/// An order that the program has registered: its number among them. Two are equal if they are the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Registered(u8);
+
+struct Comparator {
+    name: Box<str>,
+    compare: Box<dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync>,
+}
+
+impl Registered {
+    fn comparator(self) -> Option<&'static Comparator> {
+        REGISTRY.get(usize::from(self.0))?.get()
+    }
+
+    fn name(self) -> &'static str {
+        self.comparator().map_or("", |own| &own.name)
+    }
+
+    #[inline(never)]
+    fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+        let compared = self.comparator().map(|own| (own.compare)(a, b));
+        compared.unwrap_or(Ordering::Equal).then_with(|| a.cmp(b))
+    }
+
+    fn all() -> impl Iterator<Item = (Self, &'static Comparator)> {
+        let numbers = (0..=u8::MAX).map(Self);
+        numbers.map_while(|own| Some((own, own.comparator()?)))
+    }
+}
+
 impl Order {
-    /// The order of this name, if there is one.
+    /// Registers an order of the program's own, until the process ends. Its name stands in files, which are refused by a process that has
+    /// not registered it: register it before they are opened, always with the same function.
+    ///
+    /// `compare` must be a total preorder on any bytes, be pure, and not call a store. Keys that it deems equal are ordered by their bytes.
+    /// - It is called with bytes that are no key of the store: what a reader without locks finds where another thread writes at that
+    ///   moment. Its answer does not count then, but it must give one, for any bytes.
+    /// - It should not panic. If it does, the panic goes to the caller of the store's method, whose update is done wholly or not at all; no page is
+    ///   left half changed, as it is never called within a change. A `SkipDb` may be poisoned by it, and recovers when it is opened again.
+    /// - Were its answers to change, or to contradict one another, records would not be found, and a check would report their pages.
+    ///
+    /// `name` has 1 to 64 bytes: letters, digits, `.`, `_` and `-`; one with a dot, as `example.by-suffix`, will not be the name of an
+    /// order that is built in later. `Invalid` for another name, one that is taken, and more than 128 orders.
+    ///
+    /// ```
+    /// use azekura::order::Order;
+    /// let by_len = Order::register("example.by-length", |a, b| a.len().cmp(&b.len()))?;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::env::set_current_dir(&folder).unwrap();
+    /// let db = azekura::create("words.azt?order=example.by-length")?;
+    /// db.put_many(&[("pear", ""), ("fig", ""), ("apple", "")])?;
+    /// assert_eq!(db.order(), Some(by_len));
+    /// assert_eq!(db.first()?.map(|(key, _)| key).as_deref(), Some(&b"fig"[..]));
+    /// # azekura::Result::Ok(())
+    /// ```
+    pub fn register(
+        name: &str,
+        compare: impl Fn(&[u8], &[u8]) -> Ordering + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let invalid = |what: &str, remedy: &str| {
+            let error = Error::new(Kind::Invalid, what);
+            Err(error.of(quote(name.as_bytes())).remedy(remedy))
+        };
+        let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        if !(1..=NAME_LEN_MAX).contains(&name.len()) || !name.as_bytes().iter().all(is_letter) {
+            return invalid(
+                "no order may have this name",
+                "1 to 64 letters, digits, dots, hyphens and underscores make one",
+            );
+        }
+        if name.starts_with(PAIR) {
+            return invalid(
+                "no order may have this name: those of pairs begin so",
+                "register it under another name",
+            );
+        }
+        let _registering = REGISTERING.lock();
+        if Self::from_name(name).is_some() {
+            return invalid(
+                "there is an order of this name",
+                "register an order once; `Order::from_name` gives one that is registered",
+            );
+        }
+        let own = Comparator {
+            name: name.into(),
+            compare: Box::new(compare),
+        };
+        let number = Registered::all().count();
+        match REGISTRY.get(number).map(|place| place.set(own)) {
+            Some(Ok(())) => Ok(Self::Registered(Registered(number as u8))),
+            _ => invalid(
+                "too many orders are registered",
+                "register each once, not for each store",
+            ),
+        }
+    }
+
+    /// The order of this name, if there is one that is built in or registered.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|order| order.name() == name)
+        let mut built_in = Self::ALL.into_iter();
+        let registered = || {
+            let mut all = Registered::all();
+            all.find_map(|(own, comparator)| {
+                (*comparator.name == *name).then_some(Self::Registered(own))
+            })
+        };
+        built_in
+            .find(|order| order.name() == name)
+            .or_else(registered)
+    }
+
+    /// As [`from_name`](Self::from_name), of a name that stands in a file. `Mismatch` if there is none.
+    pub(crate) fn of_file(name: &[u8]) -> Result<Self> {
+        let order = str::from_utf8(name).ok().and_then(Self::from_name);
+        order.ok_or_else(|| {
+            let what = "the file has an order of keys that is not known";
+            Error::new(Kind::Mismatch, what)
+                .found(quote(name), "one that is built in or registered")
+                .remedy("if it is a program's own, open the file with a program that has registered it by `Order::register`; else with a newer azekura")
+        })
     }
 
     /// Which of two keys comes first; equal only if their bytes are.
@@ -110,6 +249,7 @@ impl Order {
                     .then_with(|| second.cmp(other_second))
                     .then_with(|| a.cmp(b))
             }
+            Self::Registered(own) => own.compare(a, b),
         }
     }
 }
@@ -354,6 +494,41 @@ mod tests {
             assert_eq!(Order::from_name(order.name()), Some(order));
         }
         assert_eq!(Order::from_name("Lexical"), None);
+    }
+
+    #[test]
+    fn an_order_is_registered_once_under_a_name_of_its_own() {
+        let reversed = Order::register("test.reversed", |a: &[u8], b: &[u8]| b.cmp(a)).unwrap();
+        assert_eq!(Order::from_name("test.reversed"), Some(reversed));
+        assert_eq!(reversed.name(), "test.reversed");
+        ascending(reversed, &[b"c", b"b", b"a"]);
+        // What it deems equal is in the order of its bytes.
+        let alike = Order::register("test.alike", |_, _| Ordering::Equal).unwrap();
+        ascending(alike, &[b"", b"a", b"a\0", b"b"]);
+        assert_ne!(alike, reversed);
+        let long = "n".repeat(65);
+        for name in [
+            "test.alike",
+            "lexical",
+            "pair-decimal",
+            "pair-own",
+            "",
+            "a b",
+            "a&b",
+            "\u{e4}",
+            &long,
+        ] {
+            let error = Order::register(name, |a, b| a.cmp(b)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{name}");
+            assert!(error.to_string().len() > 60, "{error}");
+        }
+        assert_eq!(Order::from_name(""), None);
+        let error = Order::of_file(b"test.unknown").unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch);
+        assert!(
+            error.to_string().contains("test.unknown")
+                && error.to_string().contains("Order::register")
+        );
     }
 
     #[test]

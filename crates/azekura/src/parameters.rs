@@ -7,6 +7,7 @@
 //! | name | value | of |
 //! |---|---|---|
 //! | `engine` | `hash`, `tree`; else by the name: a tree if that ends with `.azt` | creating |
+//! | `shards` | 1 to 256: so many files, each for a part of the keys ([`shard`](crate::shard)) | creating; when it is opened it must be that |
 //! | `segment_size` | a size, as `64KiB` | creating |
 //! | `compression` | `none`, `lz4`, `zstd` | creating a hash file |
 //! | `order` | the name of an [`Order`] | creating a tree file; when it is opened it must be that |
@@ -16,7 +17,7 @@
 //! | `sync_interval` | milliseconds or seconds, as `100ms` or `5s` | both |
 //! | `capacity` | a size | both |
 //!
-//! What each means is stated at the options of the engines. It does not know what a store does.
+//! What each means is stated at the options of the engines; sizes are those of all shards together. It does not know what a store does.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,11 +28,13 @@ use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::order::Order;
 use crate::record::{hash, tree};
+use crate::shard::SHARDS_MAX;
 use crate::size::parse_size;
 
 /// All names, with the engine that they are of and when they are given.
-const NAMES: [(&str, Option<FileEngine>, When); 9] = [
+const NAMES: [(&str, Option<FileEngine>, When); 10] = [
     ("engine", None, When::Creating),
+    ("shards", None, When::Always),
     ("segment_size", None, When::Creating),
     ("compression", Some(FileEngine::Hash), When::Creating),
     ("order", Some(FileEngine::Tree), When::Always),
@@ -123,6 +126,28 @@ impl<'p> PathParameters<'p> {
             "tree" => Some(true),
             _ => None,
         })
+    }
+
+    /// How many shards are stated.
+    pub(crate) fn shards(&self) -> Result<Option<usize>> {
+        self.value("shards", "a number from 1 to 256", |value| {
+            let shards = value.parse().ok()?;
+            (1..=SHARDS_MAX).contains(&shards).then_some(shards)
+        })
+    }
+
+    /// `Mismatch` if another number of shards is stated than a store has; `None`: it is one file, and no store of shards.
+    pub(crate) fn expect_shards(&self, present: Option<usize>) -> Result<()> {
+        let Some(stated) = self.shards()?.filter(|stated| Some(*stated) != present) else {
+            return Ok(());
+        };
+        let found = present.map_or_else(|| "one file".to_owned(), |shards| shards.to_string());
+        Err(
+            Error::new(Kind::Mismatch, "the store has another number of shards")
+                .at(self.path)
+                .found(found, stated)
+                .remedy("open it without `shards`; to change the number, copy the records to a new store"),
+        )
     }
 
     /// `Invalid` for a name that there is not, or not for this engine, or not when a file is opened.
@@ -302,7 +327,7 @@ mod tests {
             (
                 "a.azt?cach=1MiB",
                 true,
-                "engine, segment_size, order, cache, durability, sync_interval, capacity",
+                "engine, shards, segment_size, order, cache, durability, sync_interval, capacity",
             ),
             ("a.azt?cache", true, "`cache` has no value"),
             (
@@ -327,9 +352,12 @@ mod tests {
             ("a.azt?sync_interval=0ms", true, "more than none"),
             ("a.azt?cache=1MiB/", true, "found `1MiB/`"),
             ("a.azt?engine=btree", true, "expected hash or tree"),
+            ("a.azt?shards=0", true, "expected a number from 1 to 256"),
+            ("a.azt?shards=257", false, "expected a number from 1 to 256"),
         ] {
             let error = of(path).and_then(|given| {
                 given.is_tree()?;
+                given.shards()?;
                 given.of_tree(is_creating).map(|_| ())
             });
             let error = error.expect_err(path);

@@ -28,6 +28,11 @@ pub trait Payload: Clone + DerefMut<Target = Manifest> {
     /// Decodes a payload. `None`: impossible values.
     fn decode(bytes: &[u8]) -> Option<Self>;
 
+    /// Why the payload, which is whole, is refused: it names what this process does not know. `None`: for no such reason.
+    fn unknown(_bytes: &[u8]) -> Option<Error> {
+        None
+    }
+
     /// Adds to `error` what to do about a storage that begins with `head` and has no superblock of this engine.
     fn of_other(error: Error, head: &[u8]) -> Error;
 }
@@ -144,6 +149,9 @@ impl<P: Payload> SuperblockPair<P> {
             .current(P::ENGINE)
             .map_err(|error| P::of_other(error, &head).at(storage.path()))?;
         let payload = P::decode(&block.payload).ok_or_else(|| {
+            if let Some(error) = P::unknown(&block.payload) {
+                return error.at(storage.path());
+            }
             Error::new(Kind::Corrupted, "the superblock holds impossible values")
                 .at(storage.path())
                 .offset(block.slot_offset())

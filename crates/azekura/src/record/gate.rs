@@ -43,7 +43,7 @@ pub(super) struct Alone<'g> {
 }
 
 /// `Invalid` inside an update, whose closure belongs to another store: for what waits until all updates have ended.
-pub(super) fn outside_updates() -> Result<()> {
+pub(crate) fn outside_updates() -> Result<()> {
     if epoch::is_within_update() {
         let what = "called from the closure of an update, for whose end it would wait";
         return Err(Error::new(Kind::Invalid, what).remedy("call it when the update has returned"));

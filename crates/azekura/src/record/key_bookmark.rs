@@ -12,17 +12,17 @@ use crate::engine::Bookmark;
 use crate::error::{Error, Kind, Result, quote};
 
 /// The place at `key`, where a failed allocation cannot be returned as an error.
-pub(super) fn at(key: &[u8]) -> Bookmark {
+pub(crate) fn at(key: &[u8]) -> Bookmark {
     Bookmark::from_bytes(&[&[0], key].concat())
 }
 
 /// The place after `key`. Errors: `Full`.
-pub(super) fn after(key: &[u8]) -> Result<Bookmark> {
+pub(crate) fn after(key: &[u8]) -> Result<Bookmark> {
     Bookmark::of(&[&[1], key])
 }
 
 /// The key of a bookmark, and whether the place is after it. `Invalid` if its bytes are no bookmark.
-pub(super) fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
+pub(crate) fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
     match bookmark.as_bytes().split_first() {
         Some((after @ 0..=1, key)) => Ok((key, *after == 1)),
         _ => Err(

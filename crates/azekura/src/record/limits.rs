@@ -5,19 +5,19 @@
 
 use crate::error::{Error, Kind, Result, size};
 
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Bytes of the longest key.
-    pub(super) key: u64,
+    pub(crate) key: u64,
     /// Bytes of the longest value.
-    pub(super) value: u64,
+    pub(crate) value: u64,
     /// Whose limits they are, as in "the 8.0 MiB limit of a hash file".
-    pub(super) whose: &'static str,
+    pub(crate) whose: &'static str,
 }
 
 impl Limits {
     /// `TooLarge` if one of them is.
     #[inline(always)]
-    pub(super) fn check(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn check(&self, key: &[u8], value: &[u8]) -> Result<()> {
         if key.len() as u64 > self.key {
             return Err(self.too_large("key", key.len(), self.key, key));
         }
@@ -28,7 +28,7 @@ impl Limits {
     }
 
     /// `TooLarge` if a value of so many bytes, which is not made yet, is.
-    pub(super) fn check_len(&self, key: &[u8], value_len: usize) -> Result<()> {
+    pub(crate) fn check_len(&self, key: &[u8], value_len: usize) -> Result<()> {
         if value_len as u64 > self.value {
             return Err(self.too_large("value", value_len, self.value, key));
         }

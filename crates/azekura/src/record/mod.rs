@@ -8,11 +8,11 @@
 
 mod bookmark;
 pub mod cache;
-mod gate;
+pub(crate) mod gate;
 mod group;
 pub mod hash;
-mod key_bookmark;
-mod limits;
+pub(crate) mod key_bookmark;
+pub(crate) mod limits;
 mod many;
 pub mod memory;
 mod scan;

@@ -11,7 +11,7 @@ use super::text::{split, without_tests};
 
 /// Rows from the top; in a row, cells; in a cell, modules.
 const ROWS: &[&[&[&str]]] = &[
-    &[&["lib", "open", "db", "parameters", "multimap"]],
+    &[&["lib", "open", "db", "parameters", "multimap", "shard"]],
     &[&["record"], &["object"], &["block"]],
     &[&["kernel"]],
     &[

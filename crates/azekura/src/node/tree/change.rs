@@ -44,28 +44,18 @@ impl<S: NodeStore> Tree<S> {
         if held.number == ROOT {
             return self.raise(held, at, separator, charge);
         }
-        let right = self.nodes.take(charge)?;
-        let above = self.above_with_room(&held, separator, charge);
-        let entered = above.and_then(|above| Ok((above, self.nodes.moment()?)));
-        let (above, moment) = match entered {
-            Ok(entered) => entered,
-            Err(error) => {
-                self.nodes.give_back(right);
-                return Err(error);
-            }
-        };
+        let right = NewNode::take(&self.nodes, charge)?;
+        let above = self.above_with_room(&held, separator, charge)?;
+        // Found before anything is changed: a comparator of a program's own may panic.
+        let place = self.node(above.frame).child_of(separator) + 1;
+        let moment = self.nodes.moment()?;
+        let right = right.keep();
         for changed in [&held, &above, &right] {
             self.nodes.change(changed, &moment);
         }
         let node = self.node(held.frame);
         node.divide(self.node(right.frame), at, separator);
-        let above = self.node(above.frame);
-        enter(
-            above,
-            above.child_of(separator) + 1,
-            separator,
-            right.number,
-        );
+        enter(self.node(above.frame), place, separator, right.number);
         Ok((held, right))
     }
 
@@ -102,22 +92,10 @@ impl<S: NodeStore> Tree<S> {
         separator: &[u8],
         charge: S::Charge,
     ) -> Result<(Held<'t>, Held<'t>)> {
-        let left = self.nodes.take(charge)?;
-        let right = match self.nodes.take(charge) {
-            Ok(right) => right,
-            Err(error) => {
-                self.nodes.give_back(left);
-                return Err(error);
-            }
-        };
-        let moment = match self.nodes.moment() {
-            Ok(moment) => moment,
-            Err(error) => {
-                self.nodes.give_back(left);
-                self.nodes.give_back(right);
-                return Err(error);
-            }
-        };
+        let left = NewNode::take(&self.nodes, charge)?;
+        let right = NewNode::take(&self.nodes, charge)?;
+        let moment = self.nodes.moment()?;
+        let (left, right) = (left.keep(), right.keep());
         for changed in [&root, &left, &right] {
             self.nodes.change(changed, &moment);
         }
@@ -239,6 +217,32 @@ impl<S: NodeStore> Tree<S> {
         let left = try_lock(at.checked_sub(1)?)?;
         let could = self.node(left.frame).could_take(node);
         could.then_some((at, left, held))
+    }
+}
+
+/// A new node, which is given back unless it is kept: on an error, and where a comparator panics.
+struct NewNode<'t, S: NodeStore> {
+    nodes: &'t S,
+    held: Option<Held<'t>>,
+}
+
+impl<'t, S: NodeStore> NewNode<'t, S> {
+    fn take(nodes: &'t S, charge: S::Charge) -> Result<Self> {
+        let held = Some(nodes.take(charge)?);
+        Ok(Self { nodes, held })
+    }
+
+    fn keep(mut self) -> Held<'t> {
+        let held = self.held.take();
+        held.unwrap_or_else(|| unreachable!("it is kept once"))
+    }
+}
+
+impl<S: NodeStore> Drop for NewNode<'_, S> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.nodes.give_back(held);
+        }
     }
 }
 

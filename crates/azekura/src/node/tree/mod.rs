@@ -15,9 +15,10 @@
 //!
 //! Invariants: fences of a node are keys of its parent's entries, its own and the next; a level of the tree covers all
 //! keys, each once; what is dead has no entry. The root has no fences, and its number is the same all the tree's life. A change
-//! begins when all nodes that it changes are locked.
+//! begins when all nodes that it changes are locked, and compares no keys: a comparator of a program's own may panic.
 
 mod change;
+mod many;
 mod read;
 mod walk;
 
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
+pub use many::{EntryChange, EntryPlace};
 pub use read::{Buffer, Seen};
 pub use walk::{Begin, LeafCopy, Looked, Place};
 

@@ -47,7 +47,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use crate::damage::{Affects, Damage};
-use crate::error::{Error, Kind, Result, quote};
+use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::format::superblock::{self, SLOT_SIZE, Superblock};
@@ -214,16 +214,7 @@ impl Super {
                 .offset(block.slot_offset())
                 .remedy("restore a backup")
         })?;
-        let order = str::from_utf8(name).ok().and_then(Order::from_name);
-        let order = order.ok_or_else(|| {
-            Error::new(
-                Kind::Mismatch,
-                "the file has an order of keys that is not known",
-            )
-            .at(storage.path())
-            .found(quote(name), "one of `azekura skip build --help`")
-            .remedy("open it with the version that made it")
-        })?;
+        let order = Order::of_file(name).map_err(|error| error.at(storage.path()))?;
         Ok(Self { order, ..found })
     }
 }

@@ -157,24 +157,18 @@ impl Payload for Super {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut take = Take(bytes);
-        let geometry = Geometry {
-            shift: take.u32()?,
-            salt: take.u32()?,
-        };
-        let _zero = (take.u64()?, take.u8()?);
-        let mut manifest = Manifest::take(geometry, &mut take)?;
-        let count = take.u64()?;
-        manifest.next_sequence = take.u64()?;
-        let len = take.u8()?;
-        let name = take.bytes(len.into())?;
-        let order = Order::from_name(std::str::from_utf8(name).ok()?)?;
-        let sound = SHIFTS.contains(&geometry.shift) && manifest.is_sound();
-        sound.then_some(Self {
+        let (manifest, count, name) = parts(bytes)?;
+        let order = Order::of_file(name).ok()?;
+        Some(Self {
             manifest,
             order,
             count,
         })
+    }
+
+    fn unknown(bytes: &[u8]) -> Option<Error> {
+        let (_, _, name) = parts(bytes)?;
+        Order::of_file(name).err()
     }
 
     fn of_other(error: Error, head: &[u8]) -> Error {
@@ -185,6 +179,23 @@ impl Payload for Super {
         }
         error
     }
+}
+
+/// What a payload states: of the log, how many records, the name of the order. `None`: impossible values.
+fn parts(bytes: &[u8]) -> Option<(Manifest, u64, &[u8])> {
+    let mut take = Take(bytes);
+    let geometry = Geometry {
+        shift: take.u32()?,
+        salt: take.u32()?,
+    };
+    let _zero = (take.u64()?, take.u8()?);
+    let mut manifest = Manifest::take(geometry, &mut take)?;
+    let count = take.u64()?;
+    manifest.next_sequence = take.u64()?;
+    let len = take.u8()?;
+    let name = take.bytes(len.into())?;
+    let sound = SHIFTS.contains(&geometry.shift) && manifest.is_sound();
+    sound.then_some((manifest, count, name))
 }
 
 /// What the root of a checkpoint states.

@@ -23,7 +23,7 @@ use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
+use crate::node::tree::{Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
 use crate::node::{Found, Node, Value};
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
@@ -51,21 +51,13 @@ enum Brings<'c> {
     Members(Members<'c>),
 }
 
-impl Change<'_, '_> {
-    fn value(&self) -> Option<Value<'_>> {
-        self.value.as_ref().map(Placed::value)
+impl EntryChange for Change<'_, '_> {
+    fn key(&self) -> &[u8] {
+        self.key
     }
 
-    /// Bytes that its leaf must have room for, at most.
-    fn len(&self, node: Node<'_>) -> usize {
-        let Some(value) = self.value() else { return 0 };
-        let len = value.stored_len();
-        let (at, is_present) = node.find(self.key);
-        match is_present.then(|| node.value(at)) {
-            Some(Found::Inside(before, _)) if before == len => 0,
-            Some(Found::Outside(_)) if len == 8 => 0,
-            _ => 8 + self.key.len() + len,
-        }
+    fn value(&self) -> Option<Value<'_>> {
+        self.value.as_ref().map(Placed::value)
     }
 }
 
@@ -492,7 +484,8 @@ impl Core {
         if len as u64 > self.log.geometry().segment_size() / PART_KEPT {
             self.admit_many(&changes, len, class)?;
         }
-        let leaves = self.make_room(held, &changes)?;
+        let check = |leaves| self.check_leaves(leaves);
+        let leaves = self.tree.make_room(held, &changes, (), &check)?;
         self.apply(leaves, changes, &entries, class)
     }
 
@@ -533,59 +526,6 @@ impl Core {
         .remedy("read and update fewer at once, or open the store with a larger cache"))
     }
 
-    /// Divides leaves, which are held, until each has room for all changes in it; those with changes, and the others.
-    fn make_room<'t>(
-        &'t self,
-        held: Vec<Held<'t>>,
-        changes: &[Change<'_, '_>],
-    ) -> Result<(Vec<Held<'t>>, Vec<Held<'t>>)> {
-        let mut ready: Vec<Held<'t>> = room::vec(held.len())?;
-        let mut unchanged: Vec<Held<'t>> = room::vec(held.len())?;
-        let mut waiting = held;
-        waiting.reverse();
-        let mut next = 0;
-        while let Some(leaf) = waiting.pop() {
-            let node = self.node_of(leaf.frame);
-            let here = changes[next..]
-                .iter()
-                .take_while(|change| node.covers(change.key))
-                .count();
-            let mine = &changes[next..next + here];
-            let needed: usize = mine.iter().map(|change| change.len(node)).sum();
-            let fits = match mine {
-                [one] => one.value().is_none_or(|value| {
-                    let (at, is_present) = node.find(one.key);
-                    node.could_set(at, is_present, one.key, value)
-                }),
-                _ => needed == 0 || node.fits(0, needed - 8),
-            };
-            if fits {
-                next += here;
-                if here > 0 {
-                    ready.push(leaf);
-                } else {
-                    room::more(&mut unchanged, 1)?;
-                    unchanged.push(leaf);
-                }
-                continue;
-            }
-            let key = mine[here / 2].key;
-            let (left, right) = if node.count() >= 2 {
-                self.tree.divide(leaf, key, ())?
-            } else {
-                // Between the new records: one of them has room next to one that is there.
-                debug_assert!(here > 1);
-                let (at, _) = node.find(key);
-                self.tree.divide_at(leaf, at, key, ())?
-            };
-            self.check_leaves(ready.len() + unchanged.len() + waiting.len())?;
-            room::more(&mut waiting, 2)?;
-            waiting.push(right);
-            waiting.push(left);
-        }
-        Ok((ready, unchanged))
-    }
-
     /// Appends and applies changes whose leaves are held and have room. The others are as they are until that is done: no cut has a
     /// later change of one of them, and not these.
     fn apply(
@@ -596,6 +536,7 @@ impl Core {
         class: AllocationClass,
     ) -> Result<()> {
         let mut sparse = room::vec(changes.len())?;
+        let places = self.tree.places(&held, &changes)?;
         let pages = &self.tree.nodes;
         let moment = match entries {
             [one] => pages.append(self.log.pin(), one, class)?,
@@ -605,13 +546,9 @@ impl Core {
         for leaf in &held {
             pages.change(leaf, &moment);
         }
-        let mut leaf = 0;
-        for change in changes {
-            while !self.node_of(held[leaf].frame).covers(change.key) {
-                leaf += 1;
-            }
-            let node = self.node_of(held[leaf].frame);
-            let (at, is_present) = node.find(change.key);
+        for (change, place) in changes.into_iter().zip(places) {
+            let (at, is_present) = (place.at, place.is_present);
+            let node = self.node_of(held[place.leaf].frame);
             let before = is_present.then(|| node.value(at));
             let more = if let Some(value) = change.value() {
                 let is_set = node.set(at, is_present, change.key, value);

@@ -11,8 +11,8 @@ use super::update::set;
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::Pin;
 use crate::error::Result;
-use crate::node::tree::{Buffer, FRAME, Held, Seen, To, is_sparse};
-use crate::node::{self, Found, Value};
+use crate::node::tree::{Buffer, EntryChange, EntryPlace, FRAME, Held, Seen, To, is_sparse};
+use crate::node::{Found, Value};
 use crate::record::many::Distinct;
 use crate::room;
 
@@ -34,11 +34,46 @@ struct After<'v> {
     sparse: Vec<&'v [u8]>,
 }
 
+impl EntryChange for Change<'_> {
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn value(&self) -> Option<Value<'_>> {
+        self.value
+    }
+}
+
+/// What was made outside, and is discarded unless it comes to be in leaves: on an error, and where a comparator panics.
+struct Made<'d> {
+    db: &'d BabyDb,
+    words: Vec<u64>,
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        for word in self.words.drain(..) {
+            self.db.discard(Value::Outside(word));
+        }
+    }
+}
+
+/// Room that was set aside for nodes.
+struct Reserved<'d> {
+    db: &'d BabyDb,
+    count: u64,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.db.tree.nodes.release(self.count);
+    }
+}
+
 /// What becomes of all.
 struct Plan<'v> {
     changes: Vec<Change<'v>>,
-    /// What was made outside for it.
-    made: Vec<u64>,
+    made: Made<'v>,
     /// Members that are gone with it. Values and lists that are replaced are found when it happens.
     gone: Vec<u64>,
 }
@@ -55,8 +90,7 @@ impl BabyDb {
         sorted.sort_unstable_by(|a, b| self.tree.order.compare(records[*a], records[*b]));
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
-        // A leaf for each, and those that it may be divided into.
-        let mut held: Vec<Held<'_>> = room::vec(records.len().saturating_mul(4))?;
+        let mut held: Vec<Held<'_>> = room::vec(records.len())?;
         let mut values: Vec<Option<Vec<u8>>> = room::collect(records.iter().map(|_| None))?;
         let mut after = After {
             retired: room::vec(records.len())?,
@@ -78,26 +112,25 @@ impl BabyDb {
         let edits = distinct.decide(&shown, decide)?;
         let mut plan = Plan {
             changes: room::vec(records.len())?,
-            made: room::vec(records.len().saturating_mul(2))?,
+            made: Made {
+                db: self,
+                words: room::vec(records.len().saturating_mul(2))?,
+            },
             gone: room::vec(records.len())?,
         };
-        let planned = self.plan(&pin, &held, records, &sorted, &edits, &mut plan);
-        let reserved = match planned.and_then(|()| self.reserve(&held, &plan.changes)) {
-            Ok(reserved) => reserved,
-            Err(error) => {
-                for word in plan.made {
-                    self.discard(Value::Outside(word));
-                }
-                return Err(error);
-            }
+        self.plan(&pin, &held, records, &sorted, &edits, &mut plan)?;
+        let reserved = Reserved {
+            db: self,
+            count: self.reserve(&held, &plan.changes)?,
         };
-        let applied = self.apply(&pin, held, &plan, &mut after);
-        self.tree.nodes.release(reserved);
-        applied?;
+        let leaves = (self.tree).make_room(held, &plan.changes, Pay::Anyway, &|_| Ok(()))?;
+        let places = self.tree.places(&leaves.0, &plan.changes)?;
+        self.apply(&pin, &leaves.0, &mut plan, &places, &mut after);
+        drop((leaves, reserved));
         for found in after.retired {
             self.retire(found);
         }
-        for word in plan.gone {
+        for word in plan.gone.drain(..) {
             self.retire(Some(Found::Outside(word)));
         }
         for key in after.sparse {
@@ -166,7 +199,7 @@ impl BabyDb {
                     self.limits.check(stem, value)?;
                     let value = self.value(value)?;
                     if let Value::Outside(word) = value {
-                        plan.made.push(word);
+                        plan.made.words.push(word);
                     }
                     Some(value)
                 }
@@ -228,7 +261,7 @@ impl BabyDb {
                 (Edit::Put(value), place) => {
                     self.limits.check(key, value)?;
                     let word = self.make_member(&key[STEM..], value)?;
-                    plan.made.push(word);
+                    plan.made.words.push(word);
                     match place {
                         Ok((at, member)) => {
                             plan.gone.push(member.word);
@@ -257,7 +290,7 @@ impl BabyDb {
             None
         } else {
             let list = self.make_list(&words, before)?;
-            plan.made.push(list);
+            plan.made.words.push(list);
             Some(Value::Outside(list))
         };
         // A list in the place of another takes no more.
@@ -271,74 +304,35 @@ impl BabyDb {
         Ok(())
     }
 
-    /// Changes the leaves, which then are unlocked.
-    fn apply<'t, 'v>(
-        &'t self,
+    /// Changes the leaves, in which there is room.
+    fn apply<'v>(
+        &self,
         pin: &Pin,
-        mut held: Vec<Held<'t>>,
-        plan: &Plan<'v>,
+        leaves: &[Held<'_>],
+        plan: &mut Plan<'v>,
+        places: &[EntryPlace],
         after: &mut After<'v>,
-    ) -> Result<()> {
+    ) {
         // Before the first edit is seen, readers of the others wait.
-        if !plan.changes.is_empty() {
-            for leaf in &held {
-                leaf.lock.change();
-            }
+        for leaf in leaves {
+            leaf.lock.change();
         }
-        let mut leaf = 0;
-        for change in &plan.changes {
-            while !self.tree.node(held[leaf].frame).covers(change.key) {
-                leaf += 1;
-            }
-            let node = self.tree.node(held[leaf].frame);
-            let (place, is_present) = node.find(change.key);
-            after.retired.push(is_present.then(|| node.value(place)));
+        for (change, place) in plan.changes.iter().zip(places) {
+            let node = self.tree.node(leaves[place.leaf].frame);
+            let found = place.is_present.then(|| node.value(place.at));
+            after.retired.push(found);
             if let Some(value) = change.value {
-                if !set(node, place, is_present, change.key, value) {
-                    self.divide_among(&mut held, leaf, change.key, value)?;
-                }
+                let is_set = set(node, place.at, place.is_present, change.key, value);
+                debug_assert!(is_set, "room was made");
             } else {
-                node.remove(place);
+                node.remove(place.at);
                 if is_sparse(node) {
                     after.sparse.push(change.key);
                 }
             }
             self.count.add(pin, change.count);
         }
-        Ok(())
-    }
-
-    /// As `store_divided`, for a leaf among others; all halves take its place.
-    fn divide_among<'t>(
-        &'t self,
-        held: &mut Vec<Held<'t>>,
-        leaf: usize,
-        key: &[u8],
-        value: Value<'_>,
-    ) -> Result<()> {
-        let mut halves = Vec::new();
-        let divided = self.store_divided(held.remove(leaf), key, value, Pay::Anyway, &mut |half| {
-            halves.push(half);
-        });
-        halves.push(divided?);
-        halves.sort_unstable_by(|a, b| self.by_fences(a, b));
-        held.splice(leaf..leaf, halves);
-        Ok(())
-    }
-
-    /// Which of two leaves has the lesser keys.
-    fn by_fences(&self, a: &Held<'_>, b: &Held<'_>) -> std::cmp::Ordering {
-        let mut keys = [node::Key::default(), node::Key::default()];
-        let [one, other] = &mut keys;
-        let has = (
-            self.tree.node(a.frame).lower(one),
-            self.tree.node(b.frame).lower(other),
-        );
-        match has {
-            (Some(()), Some(())) => self.tree.order.compare(one.bytes(), other.bytes()),
-            (None, _) => std::cmp::Ordering::Less,
-            (_, None) => std::cmp::Ordering::Greater,
-        }
+        plan.made.words.clear();
     }
 }
 

@@ -26,10 +26,10 @@ impl BabyDb {
         }
         let _inside = self.gate.enter();
         let pin = self.domain.pin();
-        let value = self.value(value)?;
+        let unstored = Unstored::new(self, self.value(value)?);
         let Ok(held) = self.tree.lock_leaf(key);
         let (at, is_present) = self.tree.node(held.frame).find(key);
-        self.store(&pin, held, key, at, is_present, value)
+        self.store(&pin, held, key, at, is_present, unstored.stored())
     }
 
     /// Removes `key`; whether it was there.
@@ -117,13 +117,9 @@ impl BabyDb {
         held.lock.change();
         let is_done = set(node, at, is_present, key, value);
         if !is_done {
-            held = match self.store_divided(held, key, value, Pay::Asked, &mut |_| {}) {
-                Ok(held) => held,
-                Err(error) => {
-                    self.discard(value);
-                    return Err(error);
-                }
-            };
+            let unstored = Unstored::new(self, value);
+            held = self.store_divided(held, key, value)?;
+            unstored.stored();
         }
         drop(held);
         if !is_present {
@@ -133,26 +129,22 @@ impl BabyDb {
         Ok(())
     }
 
-    /// Divides the held leaf until the value fits; the other halves are handed to `rest`, the right one is returned.
+    /// Divides the held leaf until the value fits; the half that has it is returned.
     #[cold]
     #[inline(never)]
-    pub(super) fn store_divided<'t>(
+    fn store_divided<'t>(
         &'t self,
         mut held: Held<'t>,
         key: &[u8],
         value: Value<'_>,
-        pay: Pay,
-        rest: &mut dyn FnMut(Held<'t>),
     ) -> Result<Held<'t>> {
         loop {
-            let (left, right) = self.tree.divide(held, key, pay)?;
-            let other;
-            (held, other) = if self.tree.node(right.frame).covers(key) {
-                (right, left)
+            let (left, right) = self.tree.divide(held, key, Pay::Asked)?;
+            held = if self.tree.node(right.frame).covers(key) {
+                right
             } else {
-                (left, right)
+                left
             };
-            rest(other);
             let node = self.tree.node(held.frame);
             let (at, is_present) = node.find(key);
             if set(node, at, is_present, key, value) {
@@ -167,13 +159,15 @@ impl BabyDb {
         let before = node.value(at);
         held.lock.change();
         node.remove(at);
+        self.count.add(pin, -1);
         if is_sparse(node) {
+            // Before keys are compared: the comparator of a program's own may panic.
+            self.retire(Some(before));
             self.tree.join(held);
         } else {
             drop(held);
+            self.retire(Some(before));
         }
-        self.count.add(pin, -1);
-        self.retire(Some(before));
     }
 
     /// One update.
@@ -190,10 +184,11 @@ impl BabyDb {
         let pin = self.domain.pin();
         let Ok(held) = self.tree.lock_leaf(key);
         let node = self.tree.node(held.frame);
-        let mut buffer = Buffer::default();
-        let seen = Seen::in_leaf(node, key, &mut buffer);
-        let edit = Self::lend(&pin, &seen, &buffer, decide);
+        // Found before the closure is called, which may do what cannot be taken back if a comparator panics.
         let (at, is_present) = node.find(key);
+        let mut buffer = Buffer::default();
+        let seen = Seen::of_entry(node, (at, is_present), &mut buffer);
+        let edit = Self::lend(&pin, &seen, &buffer, decide);
         match edit {
             Edit::Put(value) => {
                 self.limits.check(key, &value)?;
@@ -217,6 +212,35 @@ impl BabyDb {
         })?;
         self.count.reset();
         Ok(())
+    }
+}
+
+/// A value that no node has yet: what stands outside for it is discarded on an error, and where a comparator panics.
+struct Unstored<'d, 'v> {
+    db: &'d BabyDb,
+    value: Option<Value<'v>>,
+}
+
+impl<'d, 'v> Unstored<'d, 'v> {
+    #[inline(always)]
+    fn new(db: &'d BabyDb, value: Value<'v>) -> Self {
+        let value = Some(value);
+        Self { db, value }
+    }
+
+    /// The value, which a node has from now on.
+    #[inline(always)]
+    fn stored(mut self) -> Value<'v> {
+        self.value.take().unwrap_or(Value::Inside(&[]))
+    }
+}
+
+impl Drop for Unstored<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(Value::Outside(word)) = self.value {
+            self.db.discard(Value::Outside(word));
+        }
     }
 }
 

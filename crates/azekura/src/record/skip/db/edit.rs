@@ -25,7 +25,7 @@ use crate::engine::{DecideMany, Durability, Edit, Engine as _, Reader as _};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Result};
 use crate::format::frame::FrameKind;
-use crate::log::{AllocationClass, Entry};
+use crate::log::{AllocationClass, Entry, Log};
 use crate::order::Order;
 use crate::record::gate;
 use crate::record::limits::Limits;
@@ -78,6 +78,36 @@ impl Change<'_> {
         match self.kind {
             REMOVE => AllocationClass::Removal,
             _ => AllocationClass::Growth,
+        }
+    }
+}
+
+/// Whether an edit was appended: where a comparator panics before the layer has it, the log has what no reader sees, and the store is
+/// poisoned.
+struct Appended<'c> {
+    log: &'c Log,
+    is_set: Cell<bool>,
+}
+
+impl<'c> Appended<'c> {
+    fn new(log: &'c Log) -> Self {
+        let is_set = Cell::new(false);
+        Self { log, is_set }
+    }
+
+    fn set(&self) {
+        self.is_set.set(true);
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.get()
+    }
+}
+
+impl Drop for Appended<'_> {
+    fn drop(&mut self) {
+        if self.is_set() && std::thread::panicking() {
+            self.log.poison();
         }
     }
 }
@@ -155,7 +185,7 @@ impl Core {
     ) -> Result<()> {
         self.begin_edit()?;
         let mut outcome = Outcome::default();
-        let is_appended = Cell::new(false);
+        let appended = Appended::new(&self.log);
         {
             let _inside = self.gate.enter();
             let pin = self.log.pin();
@@ -166,7 +196,7 @@ impl Core {
                     let change = make(view, entry, present)?;
                     if let Some(change) = &change {
                         self.append(&pin, key, change)?;
-                        is_appended.set(true);
+                        appended.set();
                     }
                     Ok(change)
                 });
@@ -183,7 +213,7 @@ impl Core {
                     }
                 }
             });
-            outcome.is_appended = is_appended.get();
+            outcome.is_appended = appended.is_set();
             self.finish_edit(&pin, applied, outcome)?;
         }
         self.end_edit()
@@ -243,6 +273,7 @@ impl Core {
         self.begin_edit()?;
         let distinct = Distinct::of(keys)?;
         let mut outcome = Outcome::default();
+        let appended = Appended::new(&self.log);
         {
             let _inside = self.gate.enter();
             let pin = self.log.pin();
@@ -258,6 +289,9 @@ impl Core {
                     return Vec::new();
                 };
                 let made = self.change_many(&pin, view, (&distinct, entries), decide, &mut outcome);
+                if outcome.is_appended {
+                    appended.set();
+                }
                 made.unwrap_or_else(|error| {
                     outcome.failed = Some(error);
                     entries.iter().map(|_| Edit::Keep).collect()

@@ -1,0 +1,240 @@
+//! The manifest of a store of several shards: what its file states, and the names of the files next to it.
+//!
+//! A superblock in two slots (`format::superblock`), of the engine `shards`, and nothing else. A change is written to the older slot,
+//! durably; the one that ends a clear, to both. Its payload:
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 2 | shards, 1 to 256 |
+//! | 2 | 1 | 1: all records are being removed, which the next opening for writing completes; else 0 |
+//! | 3 | 5 | zero |
+//! | 8 | 8 | engine's word of the shards, padded with zeros |
+//! | 16 | 8 | seed of the hash that states a key's shard |
+//! | 24 | 4 each | salt of each shard's file: an exchanged file is noticed |
+//!
+//! A key's shard is the upper 64 bits of the product of its hash (`rapidhash` V3 with that seed) and the number of shards. Shard 7 of
+//! `users.azt` is `users.azt.shard-007`, which opens by itself. This file knows bytes and names, and no store.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rapidhash::v3::RapidSecrets;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::bytes::{Give, Take};
+use crate::format::superblock::{self, Superblock};
+use crate::io::Storage;
+use crate::kernel::{Slots, SuperblockPair};
+use crate::record::{hash, tree};
+
+/// The engine's word in the superblock of a manifest.
+pub const ENGINE: [u8; 8] = *b"shards\0\0";
+
+/// Most shards of a store.
+pub const SHARDS_MAX: usize = 256;
+
+/// Which shard a key's record is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyHash {
+    /// Chosen when the store is made: who chooses keys cannot guess it.
+    pub(super) seed: u64,
+    secrets: RapidSecrets,
+}
+
+impl KeyHash {
+    pub(super) fn new(seed: u64) -> Self {
+        let secrets = RapidSecrets::seed(seed);
+        Self { seed, secrets }
+    }
+
+    /// A number below `shards`.
+    #[inline(always)]
+    pub(super) fn shard_of(&self, key: &[u8], shards: usize) -> usize {
+        let hash = rapidhash::v3::rapidhash_v3_inline::<true, false, false>(key, &self.secrets);
+        ((u128::from(hash) * shards as u128) >> 64) as usize
+    }
+}
+
+/// What a manifest states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShardManifest {
+    pub(super) is_clearing: bool,
+    pub(super) engine: [u8; 8],
+    pub(super) seed: u64,
+    /// Of each shard's file.
+    pub(super) salts: Vec<u32>,
+}
+
+impl ShardManifest {
+    fn encode(&self) -> Vec<u8> {
+        let mut give = Give::default();
+        give.u16(self.salts.len() as u16)
+            .u8(u8::from(self.is_clearing))
+            .bytes(&[0; 5])
+            .bytes(&self.engine)
+            .u64(self.seed);
+        for salt in &self.salts {
+            give.u32(*salt);
+        }
+        give.0
+    }
+
+    /// What was encoded. `None`: impossible values.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let shards = usize::from(take.u16()?);
+        let is_clearing = match take.u8()? {
+            state @ 0..=1 => state == 1,
+            _ => return None,
+        };
+        take.bytes(5)?;
+        let engine = *take.bytes(8)?.first_chunk::<8>()?;
+        let seed = take.u64()?;
+        let salts: Option<Vec<u32>> = (0..shards).map(|_| take.u32()).collect();
+        let sound = (1..=SHARDS_MAX).contains(&shards) && take.0.is_empty();
+        sound.then_some(Self {
+            is_clearing,
+            engine,
+            seed,
+            salts: salts?,
+        })
+    }
+}
+
+/// A manifest and the file it stands in.
+#[derive(Debug)]
+pub(super) struct ManifestFile {
+    pub(super) storage: Arc<dyn Storage>,
+    sequence: u64,
+    pub(super) manifest: ShardManifest,
+}
+
+impl ManifestFile {
+    /// Writes a new one into an empty storage, durably but for its name.
+    pub(super) fn create(storage: &Arc<dyn Storage>, manifest: ShardManifest) -> Result<Self> {
+        storage.resize(superblock::SIZE)?;
+        let mut file = Self {
+            storage: Arc::clone(storage),
+            sequence: 0,
+            manifest,
+        };
+        file.write_both()?;
+        Ok(file)
+    }
+
+    /// Reads one. `Mismatch` if it is none of a known version, `Corrupted`, `Io`.
+    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<Self> {
+        let current = Slots::read(storage.as_ref())?.current(ENGINE);
+        let block = current.map_err(|error| error.at(storage.path()))?;
+        let manifest = ShardManifest::decode(&block.payload).ok_or_else(|| {
+            Error::new(Kind::Corrupted, "the manifest holds impossible values")
+                .at(storage.path())
+                .offset(block.slot_offset())
+                .remedy("restore a backup of this file: the shards next to it hold the records")
+        })?;
+        Ok(Self {
+            storage,
+            sequence: block.sequence,
+            manifest,
+        })
+    }
+
+    /// Whether both slots hold it.
+    pub(super) fn is_whole(&self) -> Result<bool> {
+        let slots = Slots::read(self.storage.as_ref())?;
+        let then = slots.damaged(self.storage.path(), ENGINE, "");
+        Ok(then.is_empty() && slots.refused.is_empty())
+    }
+
+    /// Writes that all records are being removed, to one slot, durably.
+    pub(super) fn begin_clear(&mut self) -> Result<()> {
+        self.manifest.is_clearing = true;
+        self.write()
+    }
+
+    /// Writes that all records are removed, to both slots: the damage of one of them must not begin that again.
+    pub(super) fn end_clear(&mut self) -> Result<()> {
+        self.manifest.is_clearing = false;
+        self.write_both()
+    }
+
+    /// Writes it to both slots, each durable before the other is written.
+    pub(super) fn write_both(&mut self) -> Result<()> {
+        self.write()?;
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.sequence += 1;
+        let block = Superblock {
+            engine: ENGINE,
+            sequence: self.sequence,
+            payload: self.manifest.encode(),
+        };
+        self.storage
+            .write_durably(block.slot_offset(), &block.encode())
+    }
+}
+
+/// The salt in the superblock of a shard's file, which distinguishes it from other files. Errors as for the opening of that engine.
+pub(super) fn salt_of(storage: &dyn Storage, engine: [u8; 8]) -> Result<u32> {
+    if engine == tree::layout::ENGINE {
+        let found = SuperblockPair::<tree::layout::Super>::read(storage)?;
+        return Ok(found.payload.geometry.salt);
+    }
+    let found = SuperblockPair::<hash::layout::Super>::read(storage)?;
+    Ok(found.payload.geometry.salt)
+}
+
+/// The name of a shard's file, next to the manifest of that name.
+pub(super) fn shard_name(name: &Path, shard: usize) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(format!(".shard-{shard:03}"));
+    name.into()
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a panic is a failed test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_what_was_encoded_and_no_part_of_it_is_one() {
+        for shards in [1, 3, SHARDS_MAX] {
+            let manifest = ShardManifest {
+                is_clearing: shards == 3,
+                engine: tree::layout::ENGINE,
+                seed: 0x0123_4567_89ab_cdef,
+                salts: (0..shards as u32).map(|n| n * 77).collect(),
+            };
+            let bytes = manifest.encode();
+            assert_eq!(ShardManifest::decode(&bytes), Some(manifest));
+            for len in 0..bytes.len() {
+                assert_eq!(ShardManifest::decode(&bytes[..len]), None, "cut at {len}");
+            }
+            let mut other = bytes.clone();
+            other[2] = 2;
+            assert_eq!(ShardManifest::decode(&other), None);
+        }
+        let none = [0; 24];
+        assert_eq!(ShardManifest::decode(&none), None, "no shards");
+    }
+
+    /// Keys stay where they were put, whatever the release.
+    #[test]
+    fn the_shard_of_a_key_is_part_of_the_format() {
+        let hash = KeyHash::new(42);
+        let keys: [&[u8]; 5] = [
+            b"",
+            b"a",
+            b"apple",
+            b"a longer key of some words",
+            &[0; 100],
+        ];
+        let found = keys.map(|key| hash.shard_of(key, 256));
+        assert_eq!(found, [0; 5]);
+        assert!((0..1000_u32).all(|n| hash.shard_of(&n.to_le_bytes(), 1) == 0));
+    }
+}
