@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked.
 
 mod change;
+mod range;
 mod read;
 mod walk;
 
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
+pub use range::{Excision, RangeVisitor, Seam, entries_in};
 pub use read::{Buffer, Seen};
 pub use walk::{Begin, LeafCopy, Looked, Place};
 
@@ -90,6 +92,14 @@ pub trait NodeStore {
     fn change(&self, held: &Held<'_>, moment: &Self::Moment);
     /// Takes a node out of use. Nothing points to it any more.
     fn give(&self, held: Held<'_>, moment: &Self::Moment);
+    /// As a change and `give`, of a node that nothing points to any more, wherever it is, by a thread that is alone.
+    fn give_number(&self, number: u32, moment: &Self::Moment) {
+        if let Some(frame) = self.frame(number) {
+            let held = Held::lock(number, frame);
+            self.change(&held, moment);
+            self.give(held, moment);
+        }
+    }
 }
 
 /// What the node above states of a node.

@@ -15,7 +15,7 @@
 use super::Core;
 use super::LIMITS;
 use super::cache::AppendedAt;
-use super::layout::{CLEAR, PUT, REMOVE, UNIT};
+use super::layout::{CLEAR, PUT, REMOVE, REMOVE_RANGE, UNIT, decode_bounds};
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch;
@@ -24,6 +24,7 @@ use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
 use crate::node::{Found, Node, Value};
+use crate::range::check;
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
 use crate::room;
@@ -188,10 +189,27 @@ impl Core {
 
     /// Removes `key` from its leaf, which is held; whether it was there.
     fn erase(&self, held: Held<'_>, key: &[u8], class: AllocationClass) -> Result<bool> {
+        let Some(is_sparse) = self.erase_held(&held, key, class)? else {
+            return Ok(false);
+        };
+        drop(held);
+        if is_sparse {
+            self.join_leaf(key);
+        }
+        Ok(true)
+    }
+
+    /// As `erase`, and the leaf stays held; whether it is sparse now, or `None`: the key was not there.
+    pub(super) fn erase_held(
+        &self,
+        held: &Held<'_>,
+        key: &[u8],
+        class: AllocationClass,
+    ) -> Result<Option<bool>> {
         let node = self.node_of(held.frame);
         let (at, is_present) = node.find(key);
         if !is_present {
-            return Ok(false);
+            return Ok(None);
         }
         let before = node.value(at);
         let entry = Entry {
@@ -201,16 +219,11 @@ impl Core {
             value: &[],
         };
         let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
-        self.tree.nodes.change(&held, &moment);
+        self.tree.nodes.change(held, &moment);
         node.remove(at);
         self.finish(&moment, -1, Some(before), None);
         drop(moment);
-        let is_sparse = is_sparse(node);
-        drop(held);
-        if is_sparse {
-            self.join_leaf(key);
-        }
-        Ok(true)
+        Ok(Some(is_sparse(node)))
     }
 
     /// One update.
@@ -510,7 +523,7 @@ impl Core {
     }
 
     /// Joins the leaf of `key`, which became sparse, with a neighbour.
-    fn join_leaf(&self, key: &[u8]) {
+    pub(super) fn join_leaf(&self, key: &[u8]) {
         if let Err(error) = self.tree.join_leaf(key) {
             // It may be joined another time; what was asked for is done.
             tracing::debug!(%error, "a leaf is not joined");
@@ -556,14 +569,17 @@ impl Core {
 
     /// One record of the journal, again.
     pub(super) fn replay(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
-        LIMITS.check(key, value).map_err(|error| {
+        let impossible = |detail: &str| {
             Error::new(
                 Kind::Corrupted,
                 "the journal has a record that no tree file takes",
             )
             .at(self.log.storage().path())
-            .detail(error.what())
-        })?;
+            .detail(detail)
+        };
+        LIMITS
+            .check(key, value)
+            .map_err(|error| impossible(error.what()))?;
         match kind {
             PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
             REMOVE => {
@@ -572,6 +588,11 @@ impl Core {
                     .map(|_| ())
             }
             CLEAR => self.clear_alone(),
+            REMOVE_RANGE => {
+                let keys = decode_bounds(value);
+                let keys = keys.filter(|keys| check(*keys, self.tree.order).is_ok());
+                self.remove_range_again(keys.ok_or_else(|| impossible("no range of keys"))?)
+            }
             _ => Ok(()),
         }
     }

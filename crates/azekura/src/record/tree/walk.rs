@@ -5,12 +5,14 @@
 //!
 //! It walks through a [`View`]: the store as it is, or as it was (`snapshot`).
 
+use super::range::LeafOfRange;
 use super::{Core, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::log::manifest::remedy;
+use crate::node::Node;
 use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Place, Seen};
-use crate::order::Order;
+use crate::order::{KeyBounds, Order};
 use crate::record::key_bookmark;
 use crate::room;
 
@@ -35,6 +37,8 @@ pub(super) trait View: Copy {
     fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>>;
     /// The value that a word of a leaf names.
     fn value_outside(&self, word: u64) -> Result<Vec<u8>>;
+    /// Counts the records of the leaf at a place that are in a range, from there on.
+    fn count_from(&self, from: &Begin, keys: KeyBounds<'_>) -> Result<LeafOfRange>;
 }
 
 impl View for &Core {
@@ -66,6 +70,11 @@ impl View for &Core {
     fn value_outside(&self, word: u64) -> Result<Vec<u8>> {
         self.read_run(word)
     }
+
+    fn count_from(&self, from: &Begin, keys: KeyBounds<'_>) -> Result<LeafOfRange> {
+        let look = |node: Node<'_>| LeafOfRange::of(node, from, keys, self);
+        self.tree.look_at(from.to(), &look)
+    }
 }
 
 fn start(key: &[u8], is_after: bool) -> Result<Begin> {
@@ -82,7 +91,7 @@ fn order_of(view: impl View) -> Order {
 }
 
 /// Moves a walk on. `Corrupted` where that is not after it.
-fn go_to(view: impl View, from: &mut Begin, next: Begin) -> Result<()> {
+pub(super) fn go_to(view: impl View, from: &mut Begin, next: Begin) -> Result<()> {
     if from.is_before(&next, order_of(view)) {
         *from = next;
         return Ok(());
