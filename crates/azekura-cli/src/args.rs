@@ -34,10 +34,21 @@ type Groups = [(&'static str, &'static [&'static str])];
 
 const GROUPS: &Groups = &[
     ("Serve", &["serve", "client", "top"]),
-    ("Look", &["get", "list", "search", "inspect", "check"]),
+    (
+        "Look",
+        &["get", "list", "count", "search", "inspect", "check"],
+    ),
     (
         "Change",
-        &["create", "set", "append", "increment", "rekey", "remove"],
+        &[
+            "create",
+            "set",
+            "append",
+            "increment",
+            "rekey",
+            "remove",
+            "remove-range",
+        ],
     ),
     ("Move", &["import", "export", "merge", "copy"]),
     ("Sorted files", &["skip"]),

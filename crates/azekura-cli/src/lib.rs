@@ -25,6 +25,7 @@ mod input;
 mod listing;
 mod output;
 mod progress;
+mod range;
 mod server;
 mod store;
 mod text;

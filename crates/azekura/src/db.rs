@@ -18,14 +18,14 @@ use std::path::Path;
 
 use crate::damage::Damage;
 use crate::engine::{
-    Bookmark, CheckReport, Cursor, Durability, Edit, Engine, Ordered as _, Persistent, Reader,
-    Stats,
+    Bookmark, CheckReport, Cursor, Durability, Edit, Engine, Ordered as _, OrderedEngine as _,
+    Persistent, Reader, Stats,
 };
 use crate::error::{Error, Kind, Result};
 use crate::open::{is_tree, names_a_tree};
 use crate::order::Order;
 use crate::parameters::PathParameters;
-use crate::range::Range;
+use crate::range::{Range, bounds_of};
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
 use crate::record::tree::{Snapshot, Transaction, TreeDb};
 use crate::shard::{ShardEngine, Sharded, shards_at};
@@ -235,7 +235,7 @@ impl Db {
     }
 }
 
-/// Reading in the order of keys, of a tree file; of another one, `Invalid`.
+/// The order of keys, of a tree file; of another one, `Invalid`.
 impl Db {
     /// The order of its keys; `None` of a hash file.
     pub fn order(&self) -> Option<Order> {
@@ -286,6 +286,29 @@ impl Db {
             Store::Hash(_) | Store::HashShards(_) => return Err(self.has_no_order()),
         };
         range.map_err(|error| error.at(self.path()))
+    }
+
+    /// How many records there are whose keys are in a range. `Invalid` also where that ends before it begins. Costs a look at each leaf of the
+    /// range ([`TreeDb::count_range`]).
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::env::set_current_dir(&folder).unwrap();
+    /// let db = azekura::create("fruit.azt")?;
+    /// db.put_many(&[("apple", "red"), ("lemon", "yellow"), ("plum", "blue")])?;
+    /// assert_eq!(db.count_range("b"..)?, 2);
+    /// assert_eq!(db.remove_range("apple"..="lemon")?, 2);
+    /// assert_eq!(db.pop_last()?, Some((b"plum".to_vec(), b"blue".to_vec())));
+    /// # azekura::Result::Ok(())
+    /// ```
+    pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
+        let keys = bounds_of(&keys);
+        let count = match &self.0 {
+            Store::Tree(db) => db.count_between(keys),
+            Store::TreeShards(db) => db.count_between(keys),
+            Store::Hash(_) | Store::HashShards(_) => return Err(self.has_no_order()),
+        };
+        count.map_err(|error| error.at(self.path()))
     }
 
     /// All records as they are now, to be read while others change them, for as long as it lives. `Invalid` of several shards, as is a
@@ -340,6 +363,27 @@ impl Db {
     /// The last record in order.
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.range::<&[u8]>(..)?.next_back().transpose()
+    }
+
+    /// Takes out the last record in order; `None` if there is none.
+    pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        match &self.0 {
+            Store::Tree(db) => db.pop_last(),
+            Store::TreeShards(db) => db.pop_last(),
+            Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
+    }
+
+    /// Removes the records whose keys are in a range, as one change, of several shards one after the other; how many there were.
+    /// `Invalid` also where the range ends before it begins.
+    /// What it costs is stated at [`TreeDb::remove_range`].
+    pub fn remove_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
+        let keys = bounds_of(&keys);
+        match &self.0 {
+            Store::Tree(db) => db.remove_between(keys),
+            Store::TreeShards(db) => db.remove_between(keys),
+            Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
     }
 }
 
@@ -428,9 +472,9 @@ impl Db {
         of_engine!(&self.0, db => Verbs::rekey(db, old.as_ref(), new.as_ref(), overwrite, copying))
     }
 
-    /// Takes out a record, the first of a scan; `None` if there is none.
+    /// Takes out a record, the first of a scan: of a tree file, the first in order. `None` if there is none.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        of_engine!(&self.0, db => Verbs::pop_first(db))
+        of_engine!(&self.0, db => db.pop_first())
     }
 
     /// Puts a record under a key that is later than those given before, and returns the key; `now`: seconds since 1970, else the

@@ -6,9 +6,10 @@
 //!
 //! ```text
 //!   Reader      read  read_many  scan  count  stats  promise          lock-free where the engine can
-//!     ^   `---- Ordered     cursor  order_name                        engines with an order
+//!     ^   `---- Ordered     cursor  order_name  count_between         engines with an order
 //!     |   `---- Persistent  sync  checkpoint  check  copy_to  path    engines with a file
 //!   Engine      update  update_many  put_many  clear                  one primitive, verbs derived
+//!     ^   `---- OrderedEngine  remove_between
 //!     ^-------- Expiring    put_for  scan_with_time_left              engines whose records may expire
 //! ```
 //!
@@ -18,12 +19,14 @@
 //! This module knows no engine and no file.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::damage::Damage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::order::{KeyBounds, Order};
+use crate::range;
 use crate::room;
 
 /// What an update does with a record.
@@ -241,6 +244,11 @@ pub trait Engine: Reader {
         Ok(())
     }
 
+    /// The door to changes of ranges, if this engine has an order.
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        None
+    }
+
     /// Removes every record; atomic, also across a crash. It waits for updates that are under way; `Invalid` inside the closure of
     /// one, of another store.
     fn clear(&self) -> Result<()>;
@@ -264,6 +272,9 @@ pub trait Expiring: Engine {
     ) -> Result<Option<Bookmark>>;
 }
 
+/// Records that are removed between two looks at a range.
+const REMOVED_AT_ONCE: usize = 256;
+
 /// Engines with an order of keys.
 pub trait Ordered: Reader {
     /// The name of the order, the same for equal orders in every version: `lexical` if keys are compared as
@@ -272,6 +283,78 @@ pub trait Ordered: Reader {
 
     /// A cursor over the whole store, not yet placed.
     fn cursor(&self) -> Box<dyn Cursor + '_>;
+
+    /// How many records there are whose keys are in a range; of each that comes or goes meanwhile it may know or not. `Invalid` where
+    /// the range ends before it begins. Costs a scan of the range; engines whose doc states it do better.
+    fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        let mut count = 0;
+        scan_between(self, keys, None, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
+    }
+}
+
+/// Engines with an order of keys whose records can be changed.
+pub trait OrderedEngine: Engine + Ordered {
+    /// Removes the records whose keys are in a range; how many there were.
+    ///
+    /// Whether that is one change, which readers and crashes see wholly or not at all, the engine's doc states. By default records are
+    /// removed one by one, in order: one that comes meanwhile may stay, and on an error those before it are gone. Errors: `Invalid` where
+    /// the range ends before it begins, and as [`update`](Engine::update).
+    fn remove_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        let (mut removed, mut from) = (0, None);
+        loop {
+            let mut batch = Vec::new();
+            from = scan_between(self, keys, from.as_ref(), &mut |key| {
+                batch.push(key.to_vec());
+                if batch.len() < REMOVED_AT_ONCE {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            for key in batch {
+                self.update(&key, &mut |present| {
+                    removed += u64::from(present.is_some());
+                    Edit::Remove
+                })?;
+            }
+            if from.is_none() {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+/// Shows the keys of a range in order, from a bookmark on, or from its beginning; where to continue if `visit` broke.
+fn scan_between<O: Ordered + ?Sized>(
+    ordered: &O,
+    keys: KeyBounds<'_>,
+    from: Option<&Bookmark>,
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<Option<Bookmark>> {
+    let name = ordered.order_name();
+    let order = Order::from_name(name)
+        .ok_or_else(|| Error::new(Kind::Invalid, format!("no order is named {name:?}")))?;
+    range::check(keys, order)?;
+    let first = match keys.0 {
+        Bound::Included(key) | Bound::Excluded(key) => Some(ordered.bookmark_at(key)),
+        Bound::Unbounded => None,
+    };
+    let mut is_over = false;
+    let next = ordered.scan(from.or(first.as_ref()), &mut |key, _| {
+        is_over = !range::is_up_to(keys, order, key);
+        if is_over {
+            ControlFlow::Break(())
+        } else if range::is_from(keys, order, key) {
+            visit(key)
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    Ok(next.filter(|_| !is_over))
 }
 
 /// A place among ordered records. It remembers its key, and survives changes by others.

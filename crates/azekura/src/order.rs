@@ -19,11 +19,15 @@
 //! It does not know who sorts.
 
 use std::cmp::Ordering;
+use std::ops::Bound;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result, quote};
+
+/// The ends of a range of keys, in some order.
+pub type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// From one list of orders: themselves, those of pairs by each of them, and the names of both.
 macro_rules! orders {

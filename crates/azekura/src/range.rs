@@ -9,12 +9,48 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::engine::Cursor;
 use crate::error::{Error, Kind, Result, quote};
-use crate::order::Order;
+use crate::order::{KeyBounds, Order};
 
-fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+fn key_of<K: AsRef<[u8]>>(bound: &Bound<K>) -> Option<&[u8]> {
     match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.as_ref()),
         Bound::Unbounded => None,
+    }
+}
+
+/// The ends of a range as keys.
+pub(crate) fn bounds_of<'k, K: AsRef<[u8]> + 'k>(keys: &'k impl RangeBounds<K>) -> KeyBounds<'k> {
+    let (from, to) = (keys.start_bound(), keys.end_bound());
+    (from.map(AsRef::as_ref), to.map(AsRef::as_ref))
+}
+
+/// `Invalid` if a range ends before it begins.
+pub(crate) fn check((from, to): KeyBounds<'_>, order: Order) -> Result<()> {
+    if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
+        && order.compare(first, last).is_gt()
+    {
+        return Err(Error::new(Kind::Invalid, "the range ends before it begins")
+            .detail(format!("from {} to {}", quote(first), quote(last)))
+            .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
+    }
+    Ok(())
+}
+
+/// Whether a key is not before a range.
+pub(crate) fn is_from((from, _): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
+    match from {
+        Bound::Included(from) => order.compare(key, from).is_ge(),
+        Bound::Excluded(from) => order.compare(key, from).is_gt(),
+        Bound::Unbounded => true,
+    }
+}
+
+/// Whether a key is not beyond a range.
+pub(crate) fn is_up_to((_, to): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
+    match to {
+        Bound::Included(to) => order.compare(key, to).is_le(),
+        Bound::Excluded(to) => order.compare(key, to).is_lt(),
+        Bound::Unbounded => true,
     }
 }
 
@@ -51,15 +87,9 @@ impl<'d> Range<'d> {
         order: Order,
         keys: impl RangeBounds<K>,
     ) -> Result<Self> {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (from, to) = (owned(keys.start_bound()), owned(keys.end_bound()));
-        if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
-            && order.compare(first, last).is_gt()
-        {
-            return Err(Error::new(Kind::Invalid, "the range ends before it begins")
-                .detail(format!("from {} to {}", quote(first), quote(last)))
-                .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
-        }
+        let bounds = bounds_of(&keys);
+        check(bounds, order)?;
+        let (from, to) = (bounds.0.map(<[u8]>::to_vec), bounds.1.map(<[u8]>::to_vec));
         Ok(Self {
             order,
             front: Side::new(front),
@@ -71,18 +101,9 @@ impl<'d> Range<'d> {
     }
 
     fn is_left(&self, key: &[u8]) -> bool {
-        let compare = |of: &Vec<u8>| self.order.compare(key, of);
-        let is_after = match &self.from {
-            Bound::Included(from) => compare(from).is_ge(),
-            Bound::Excluded(from) => compare(from).is_gt(),
-            Bound::Unbounded => true,
-        };
-        is_after
-            && match &self.to {
-                Bound::Included(to) => compare(to).is_le(),
-                Bound::Excluded(to) => compare(to).is_lt(),
-                Bound::Unbounded => true,
-            }
+        let (from, to) = (self.from.as_ref(), self.to.as_ref());
+        let bounds = (from.map(Vec::as_slice), to.map(Vec::as_slice));
+        is_from(bounds, self.order, key) && is_up_to(bounds, self.order, key)
     }
 
     /// Moves the front to the first record that is left; whether there is one.

@@ -10,6 +10,7 @@ mod client;
 mod compact;
 mod completions;
 mod copy;
+mod count;
 mod create;
 mod export;
 mod get;
@@ -23,6 +24,7 @@ mod object;
 mod rebuild;
 mod rekey;
 mod remove;
+mod remove_range;
 mod repair;
 mod search;
 mod serve;
@@ -66,9 +68,11 @@ subcommands! {
     Set(set::Set),
     Append(append::Append),
     Remove(remove::Remove),
+    RemoveRange(remove_range::RemoveRange),
     Rekey(rekey::Rekey),
     Increment(increment::Increment),
     List(list::List),
+    Count(count::Count),
     Search(search::Search),
     Inspect(inspect::Inspect),
     Check(check::Check),

@@ -41,6 +41,46 @@ fn a_tree_is_made_and_taken_by_every_command_that_takes_any_store() {
 }
 
 #[test]
+fn ranges_are_counted_and_removed() {
+    let place = Place::new();
+    place.run(&["create", "t.azt", "--order", "decimal"]).ok();
+    place.write("in", lines(3000, |n| format!("{n}\tvalue {n}\n")));
+    place.run(&["import", "t.azt", "tsv", "in"]).ok();
+    let count = |ends: &[&str]| place.run(&[&["count", "t.azt"], ends].concat()).ok();
+    assert_eq!(count(&[]), "3000\n");
+    assert_eq!(count(&["--from", "90", "--to", "1100"]), "1010\n");
+    assert_eq!(count(&["--from", "2999"]), "1\n");
+    assert_eq!(count(&["--to", "-5"]), "0\n");
+    let remove = |ends: &[&str]| place.run(&[&["remove-range", "t.azt"], ends].concat());
+    let removed = remove(&["--from", "90", "--to", "1100"]).ok();
+    assert_eq!(removed, "1010 records removed\n");
+    let rest = count(&[]);
+    assert_eq!(rest, "1990\n");
+    let listed = place.run(&["list", "t.azt", "--keys", "--from", "88", "--limit", "4"]);
+    assert_eq!(listed.ok(), "88\n89\n1100\n1101\n");
+    assert_eq!(remove(&["--from", "90", "--to", "1100"]).code, 1);
+    place.run(&["check", "t.azt"]).ok();
+    for refused in [&[][..], &["--from", "2", "--to", "1"]] {
+        let ran = remove(refused);
+        assert_eq!(ran.code, 3, "{}", ran.err);
+    }
+    assert_eq!(remove(&["--all", "--from", "1"]).code, 2);
+    assert_eq!(count(&[]), rest, "what is refused removes nothing");
+    assert_eq!(remove(&["--all"]).ok(), "1990 records removed\n");
+    assert_eq!(count(&[]), "0\n");
+    place.run(&["create", "h.azh"]).ok();
+    place.run(&["set", "h.azh", "a", "b"]).ok();
+    assert_eq!(place.run(&["count", "h.azh"]).ok(), "1\n");
+    for command in ["count", "remove-range"] {
+        let ran = place.run(&[command, "h.azh", "--from", "a"]);
+        assert_eq!(ran.code, 3, "{}", ran.err);
+        assert!(ran.err.contains("order"), "{}", ran.err);
+    }
+    let all = place.run(&["remove-range", "h.azh", "--all"]).ok();
+    assert_eq!(all, "1 record removed\n");
+}
+
+#[test]
 fn a_damaged_page_costs_its_records_and_a_repair_saves_the_others() {
     let place = Place::new();
     place.run(&["create", "t.azt"]).ok();

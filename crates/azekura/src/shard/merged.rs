@@ -11,10 +11,12 @@
 use std::ops::ControlFlow;
 
 use super::Sharded;
-use crate::engine::{Bookmark, Cursor, Damaged, Ordered, Reader, Visit};
+use crate::engine::{
+    Bookmark, Cursor, Damaged, Edit, Engine as _, Ordered, OrderedEngine, Reader, Visit,
+};
 use crate::error::Result;
-use crate::order::Order;
-use crate::record::key_bookmark;
+use crate::order::{KeyBounds, Order};
+use crate::record::{gate, key_bookmark};
 use crate::room;
 
 /// Records that are taken from a shard at first, and at most.
@@ -360,5 +362,52 @@ impl<E: Reader + Ordered> Ordered for Sharded<E> {
     /// Each step costs a search in each shard: what comes and goes meanwhile counts. [`range`](Sharded::range) is faster.
     fn cursor(&self) -> Box<dyn Cursor + '_> {
         Box::new(MergedCursor::new(self, true))
+    }
+
+    /// The sum of the counts of all shards.
+    fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        let mut count = 0;
+        for (shard, store) in self.shards().iter().enumerate() {
+            let own = store.count_between(keys);
+            count += own.map_err(|error| self.named(shard, error))?;
+        }
+        Ok(count)
+    }
+}
+
+impl<E: OrderedEngine> OrderedEngine for Sharded<E> {
+    /// Of one shard after the other: what of each shard is one change, its engine states. On an error those of the shards before are gone.
+    fn remove_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        gate::outside_updates()?;
+        self.is_cleared()?;
+        let _whole = self.whole.read();
+        let mut removed = 0;
+        for (shard, store) in self.shards().iter().enumerate() {
+            let own = store.remove_between(keys);
+            removed += own.map_err(|error| self.named(shard, error))?;
+        }
+        Ok(removed)
+    }
+}
+
+impl<E: OrderedEngine> Sharded<E> {
+    /// Takes out the last record in order; `None`: there is none. No other call takes the same one; one that comes meanwhile in another
+    /// shard may be after it.
+    pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut cursor = self.cursor();
+        while cursor.last()? {
+            let Some((key, _)) = cursor.record() else {
+                break;
+            };
+            let mut taken = None;
+            self.update(key, &mut |present| {
+                taken = present.map(<[u8]>::to_vec);
+                Edit::Remove
+            })?;
+            if let Some(value) = taken {
+                return Ok(Some((key.to_vec(), value)));
+            }
+        }
+        Ok(None)
     }
 }

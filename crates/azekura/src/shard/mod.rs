@@ -35,8 +35,8 @@ pub(crate) use files::{ShardEngine, shards_at};
 pub use layout::{ENGINE, SHARDS_MAX};
 
 use crate::engine::{
-    Bookmark, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered, Persistent, Promise,
-    Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered, OrderedEngine,
+    Persistent, Promise, Reader, Stats, Visit,
 };
 use crate::error::{Error, Kind, Result, quote};
 use crate::explore::{Mutex, RwLock};
@@ -54,7 +54,7 @@ pub struct Sharded<E> {
     shards: Vec<E>,
     hash: KeyHash,
     order: Option<Order>,
-    ordered: Option<fn(&Self) -> &dyn Ordered>,
+    ordered: Option<fn(&Self) -> &dyn OrderedEngine>,
     persistent: Option<fn(&Self) -> &dyn Persistent>,
     /// Shared by updates of several shards and by copies; exclusive to a clear.
     whole: RwLock<()>,
@@ -66,7 +66,7 @@ pub struct Sharded<E> {
 }
 
 /// A store over shards that have an order.
-fn as_ordered<E: Reader + Ordered>(store: &Sharded<E>) -> &dyn Ordered {
+fn as_ordered<E: OrderedEngine>(store: &Sharded<E>) -> &dyn OrderedEngine {
     store
 }
 
@@ -99,14 +99,14 @@ impl<E: Reader> Sharded<E> {
     /// not registered ([`Order::register`]).
     pub fn over_ordered(shards: Vec<E>, seed: u64) -> Result<Self>
     where
-        E: Engine + Ordered,
+        E: OrderedEngine,
     {
         let mut store = Self::of(shards, seed)?;
         store.set_ordered(as_ordered)?;
         Ok(store)
     }
 
-    fn set_ordered(&mut self, door: fn(&Self) -> &dyn Ordered) -> Result<()> {
+    fn set_ordered(&mut self, door: fn(&Self) -> &dyn OrderedEngine) -> Result<()> {
         let mut names = self.shards.iter().filter_map(Reader::as_ordered);
         let first = names.next().map_or("", Ordered::order_name);
         if let Some(other) = names.map(Ordered::order_name).find(|name| *name != first) {
@@ -366,7 +366,7 @@ impl<E: Reader> Reader for Sharded<E> {
     }
 
     fn as_ordered(&self) -> Option<&dyn Ordered> {
-        self.ordered.map(|door| door(self))
+        self.ordered.map(|door| door(self) as &dyn Ordered)
     }
 
     fn as_persistent(&self) -> Option<&dyn Persistent> {
@@ -403,6 +403,10 @@ impl<E: Engine> Engine for Sharded<E> {
             }
         }
         Ok(())
+    }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        self.ordered.map(|door| door(self))
     }
 
     /// Removes every record, of one shard after the other: others may see, and change, what is left meanwhile. Of a store in files it is

@@ -15,7 +15,8 @@ use parking_lot::RwLock;
 
 use super::op::{Op, Outcome, Want, Wish, big_endian};
 use crate::engine::{
-    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, OrderedEngine, Promise, Reader,
+    Stats, Visit,
 };
 use crate::error::{Error, Kind, Result, size};
 use crate::verbs::{Exchange, Rekeyed};
@@ -401,6 +402,8 @@ impl Reader for ModelDb {
     }
 }
 
+impl OrderedEngine for ModelDb {}
+
 impl Ordered for ModelDb {
     fn order_name(&self) -> &'static str {
         "lexical"
@@ -500,5 +503,9 @@ impl Engine for ModelDb {
     fn clear(&self) -> Result<()> {
         self.records.write().clear();
         Ok(())
+    }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        Some(self)
     }
 }

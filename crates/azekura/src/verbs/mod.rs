@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::engine::{Edit, Engine, Reader, Visit};
+use crate::engine::{Edit, Engine, Ordered, Reader, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::room;
 
@@ -402,6 +402,23 @@ pub trait Verbs: Reader {
             let Some(key) = first else { return Ok(None) };
             if let Some(value) = self.take(&key)? {
                 return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    /// As [`pop_first`](Self::pop_first), of the last record in order.
+    fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>>
+    where
+        Self: Engine + Ordered,
+    {
+        loop {
+            let mut cursor = self.cursor();
+            cursor.last()?;
+            let Some((key, _)) = cursor.record() else {
+                return Ok(None);
+            };
+            if let Some(value) = self.take(key)? {
+                return Ok(Some((room::copy(key)?, value)));
             }
         }
     }

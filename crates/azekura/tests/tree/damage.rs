@@ -6,7 +6,7 @@
 //! reports what it costs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Error, Kind, Result};
 
-use super::{Keys, simulated, value};
+use super::{Keys, draw_ends, is_in, simulated, value};
 
 const NAME: &str = "damaged.azt";
 
@@ -69,7 +69,17 @@ impl Left {
             let number = random.below(many);
             match random.below(300) {
                 0 => db.checkpoint().unwrap(),
-                1..100 => {
+                1 => {
+                    let key = |random: &mut Random| {
+                        keys.key((number + random.below(many / 8 + 1)) % many)
+                    };
+                    let ends = draw_ends(&mut random, options.order, key);
+                    let before = records.len();
+                    records.retain(|key, _| !is_in(options.order, &ends, key));
+                    let removed = db.remove_range(ends).unwrap();
+                    assert_eq!(removed as usize, before - records.len());
+                }
+                2..100 => {
                     let key = keys.key(number);
                     assert_eq!(db.remove(&key).unwrap(), records.remove(&key).is_some());
                 }
@@ -203,10 +213,43 @@ impl Judge<'_> {
                     self.unknown.insert(key);
                 }
             }
+            if number % 50 == 30 {
+                self.change_range(db, random);
+            }
             if number % 90 == 50
                 && let Err(error) = db.checkpoint()
             {
                 assert!(is_of_damage(&error), "{error}");
+            }
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// Removes neighbours: all of them, or none.
+    fn change_range(&mut self, db: &TreeDb, random: &mut Random) {
+        let (keys, many) = (self.left.keys, self.left.many);
+        let first = random.below(many);
+        let key = |random: &mut Random| keys.key((first + random.below(20)) % many);
+        let ends = draw_ends(random, db.order(), key);
+        if ends.0 == Bound::Unbounded || ends.1 == Bound::Unbounded {
+            return;
+        }
+        let is_in = |key: &[u8]| is_in(db.order(), &ends, key);
+        match db.remove_range(ends.clone()) {
+            Ok(removed) => {
+                let before = self.records.len();
+                self.records.retain(|key, _| !is_in(key));
+                let expected = before - self.records.len();
+                let is_known = !self.unknown.iter().any(|key| is_in(key));
+                assert!(removed as usize == expected || !is_known);
+            }
+            Err(error) => {
+                assert!(is_of_damage(&error), "{error}");
+                if matches!(error.kind(), Kind::Io | Kind::Poisoned) {
+                    let in_range = self.records.keys().filter(|key| is_in(key));
+                    self.unknown.extend(in_range.cloned());
+                }
             }
         }
     }

@@ -9,9 +9,12 @@ mod defects;
 mod formats;
 mod model;
 mod power;
+mod ranges;
 mod snapshots;
 mod threads;
 mod transactions;
+
+use std::ops::Bound;
 
 use azekura::Durability;
 use azekura::order::Order;
@@ -136,4 +139,40 @@ fn value(random: &mut Random, usual: u64) -> Vec<u8> {
         }
     }
     value
+}
+
+/// Both ends of a range of keys.
+type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Two ends in order, at keys that may be absent, or none.
+fn draw_ends(
+    random: &mut Random,
+    order: Order,
+    mut key: impl FnMut(&mut Random) -> Vec<u8>,
+) -> Ends {
+    let (mut first, mut last) = (key(random), key(random));
+    if order.compare(&first, &last).is_gt() {
+        std::mem::swap(&mut first, &mut last);
+    }
+    let end = |random: &mut Random, key| match random.below(9) {
+        0 => Bound::Unbounded,
+        1..5 => Bound::Included(key),
+        _ => Bound::Excluded(key),
+    };
+    (end(random, first), end(random, last))
+}
+
+/// Whether a key is in a range.
+fn is_in(order: Order, (from, to): &Ends, key: &[u8]) -> bool {
+    let is_from = match from {
+        Bound::Unbounded => true,
+        Bound::Included(from) => order.compare(key, from).is_ge(),
+        Bound::Excluded(from) => order.compare(key, from).is_gt(),
+    };
+    is_from
+        && match to {
+            Bound::Unbounded => true,
+            Bound::Included(to) => order.compare(key, to).is_le(),
+            Bound::Excluded(to) => order.compare(key, to).is_lt(),
+        }
 }

@@ -20,7 +20,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Kind, Result};
 
-use super::{Keys, simulated, value};
+use super::{Ends, Keys, draw_ends, is_in, simulated, value};
 
 const NAME: &str = "power.azt";
 
@@ -31,6 +31,9 @@ enum Step {
     Many(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Transaction(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Clear,
+    Range(Ends),
+    /// The first record is taken out, or the last.
+    Pop(bool),
     /// All snapshots are looked at, this many are ended, and one is taken.
     Snapshot(usize),
     Sync,
@@ -93,6 +96,16 @@ impl Case {
                 3 => Step::Reopen,
                 4..10 => Step::Remove(chosen),
                 10 => Step::Snapshot(random.index(3)),
+                14 => Step::Pop(random.one_in(2)),
+                15 if random.one_in(2) => {
+                    // Neighbours, or any two keys.
+                    let near = random.one_in(3).then(|| random.below(many));
+                    let key = |random: &mut Random| match near {
+                        Some(at) => keys.key((at + random.below(60)) % many),
+                        None => keys.key(random.below(many)),
+                    };
+                    Step::Range(draw_ends(&mut random, order, key))
+                }
                 11..14 => {
                     let count = 2 + random.index(5);
                     let edit = |random: &mut Random| {
@@ -199,6 +212,7 @@ impl Case {
         now: &mut BTreeMap<Vec<u8>, Vec<u8>>,
         ledger: &Ledger,
     ) {
+        let order = self.options.order;
         let durable = self.options.opening.durability == Durability::Power;
         let mut snapshots: Vec<(Snapshot<'_>, u64)> = Vec::new();
         for step in steps {
@@ -244,6 +258,19 @@ impl Case {
                         }
                     }
                 }
+                Step::Range(ends) => after.retain(|key, _| !is_in(order, ends, key)),
+                Step::Pop(is_first) => {
+                    let keys = after.keys();
+                    let compare = |a: &&Vec<u8>, b: &&Vec<u8>| order.compare(a, b);
+                    let key = if *is_first {
+                        keys.min_by(compare)
+                    } else {
+                        keys.max_by(compare)
+                    };
+                    if let Some(key) = key.cloned() {
+                        after.remove(&key);
+                    }
+                }
                 _ => after.clear(),
             }
             self.states.borrow_mut().push(of(&after));
@@ -252,6 +279,13 @@ impl Case {
                 Step::Remove(key) => db.remove(key).map(drop),
                 Step::Many(edits) => many(db, edits),
                 Step::Transaction(edits) => transact(db, edits),
+                Step::Range(ends) => {
+                    let removed = db.remove_range(ends.clone())?;
+                    assert_eq!(removed as usize, now.len() - after.len());
+                    Ok(())
+                }
+                Step::Pop(true) => db.pop_first().map(drop),
+                Step::Pop(false) => db.pop_last().map(drop),
                 _ => db.clear(),
             });
             done.unwrap();

@@ -4,7 +4,7 @@
 //! end the oldest. When all have ended, nothing is held.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::engine::{Engine, Ordered, Persistent, Reader};
@@ -14,7 +14,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, order::Order};
 
-use super::{Keys, opening, options, value};
+use super::{Keys, draw_ends, is_in, opening, options, value};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -109,6 +109,19 @@ fn change(db: &TreeDb, model: &mut Model, (keys, many): (Keys, u64), random: &mu
                 let was_there = model.remove(&key).is_some();
                 assert_eq!(db.remove(&key).unwrap(), was_there);
             }
+        }
+        3 if random.one_in(3) => {
+            let first = random.below(many);
+            let key = |random: &mut Random| keys.key((first + random.below(many / 5 + 1)) % many);
+            let mut ends = draw_ends(random, db.order(), key);
+            if random.one_in(2) {
+                // Most of it, at times all.
+                ends.0 = Bound::Unbounded;
+            }
+            let before = model.len();
+            model.retain(|key, _| !is_in(db.order(), &ends, key));
+            let removed = db.remove_range(ends).unwrap();
+            assert_eq!(removed as usize, before - model.len());
         }
         3 => db.maintain().unwrap(),
         4 if random.one_in(3) => db.checkpoint().unwrap(),

@@ -168,12 +168,19 @@ impl<S: NodeStore> Tree<S> {
         false
     }
 
-    /// Brings the leaf of `key`, which became sparse, and those next to it into memory, and joins it with one of them, if they are
-    /// near and free. Costs a read of each that is not in memory. Errors: those of these reads.
+    /// Joins the leaf of `key`, if it is sparse, with one next to it that is free. Costs and errors as for [`join_at`](Self::join_at).
     pub fn join_leaf(&self, key: &[u8]) -> std::result::Result<(), S::Fault> {
-        let held = self.lock_leaf(key)?;
+        self.join_at(To::Key(key), 0)
+    }
+
+    /// Joins the node where a way leads at a level, if it is sparse, with one next to it that is free; they are brought into memory. Costs a
+    /// read of each that is not there. Errors: those of these reads.
+    pub(super) fn join_at(&self, to: To<'_>, level: u32) -> std::result::Result<(), S::Fault> {
+        let Some(held) = self.lock_besides(to, level)? else {
+            return Ok(());
+        };
         let node = self.node(held.frame);
-        if !is_sparse(node) {
+        if held.number == ROOT || !is_sparse(node) {
             return Ok(());
         }
         let (mut low, mut up) = (Key::default(), Key::default());
@@ -182,14 +189,14 @@ impl<S: NodeStore> Tree<S> {
             return Ok(());
         }
         if upper.is_some() {
-            self.way_to_leaf(To::Key(up.bytes()))?;
+            self.way(To::Key(up.bytes()), level)?;
         }
         if lower.is_some() {
-            self.way_to_leaf(To::Before(Some(low.bytes())))?;
+            self.way(To::Before(Some(low.bytes())), level)?;
         }
-        let held = self.lock_leaf(key)?;
-        if is_sparse(self.node(held.frame)) {
-            self.join(held);
+        match self.lock_besides(to, level)? {
+            Some(held) if is_sparse(self.node(held.frame)) => drop(self.join(held)),
+            _ => {}
         }
         Ok(())
     }

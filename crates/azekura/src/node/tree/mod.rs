@@ -19,6 +19,7 @@
 
 mod change;
 mod many;
+mod range;
 mod read;
 mod walk;
 
@@ -31,6 +32,7 @@ use crate::order::Order;
 
 pub use change::is_sparse;
 pub use many::{EntryChange, EntryPlace};
+pub use range::{Excision, RangeVisitor, Seam, entries_in};
 pub use read::{Buffer, Seen};
 pub use walk::{Begin, LeafCopy, Looked, Place};
 
@@ -92,6 +94,14 @@ pub trait NodeStore {
     fn change(&self, held: &Held<'_>, moment: &Self::Moment);
     /// Takes a node out of use. Nothing points to it any more.
     fn give(&self, held: Held<'_>, moment: &Self::Moment);
+    /// As a change and `give`, of a node that nothing points to any more, wherever it is, by a thread that is alone.
+    fn give_number(&self, number: u32, moment: &Self::Moment) {
+        if let Some(frame) = self.frame(number) {
+            let held = Held::lock(number, frame);
+            self.change(&held, moment);
+            self.give(held, moment);
+        }
+    }
 }
 
 /// What the node above states of a node.

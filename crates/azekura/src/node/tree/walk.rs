@@ -216,6 +216,19 @@ impl<S: NodeStore> Tree<S> {
         unreachable!("the tries have no end")
     }
 
+    /// What `read` sees of the leaf where a way leads, in a state that counts.
+    pub fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R> {
+        let mut seen = None;
+        self.look(to, &mut LeafCopy::default(), &mut |node, _| {
+            seen = Some(read(node));
+            Ok(Looked::Records)
+        })?;
+        match seen {
+            Some(seen) => Ok(seen),
+            None => unreachable!("a look reads"),
+        }
+    }
+
     /// Whether a leaf is as it was copied, so that a look at it now would give the same. Of a store whose frames keep their versions.
     pub fn is_as_copied(&self, copy: &LeafCopy) -> bool {
         copy.source.is_some_and(|source| {

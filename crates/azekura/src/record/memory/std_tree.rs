@@ -17,7 +17,8 @@ use parking_lot::RwLock;
 
 use super::std_records::{Bytes, Change, Copied, changes, fits, promise};
 use crate::engine::{
-    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, OrderedEngine, Promise, Reader,
+    Stats, Visit,
 };
 use crate::error::Result;
 use crate::record::many::Distinct;
@@ -208,7 +209,13 @@ impl Engine for StdTreeDb {
         drop(gone);
         Ok(())
     }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        Some(self)
+    }
 }
+
+impl OrderedEngine for StdTreeDb {}
 
 impl Ordered for StdTreeDb {
     fn order_name(&self) -> &'static str {

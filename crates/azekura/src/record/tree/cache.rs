@@ -630,11 +630,7 @@ impl PageCache {
             let number = match at {
                 Location::Empty => return false,
                 Location::Cold(place) => {
-                    // Its last change is not known without a look at it: a version that was kept before counts first.
-                    let is_needed = || self.space.room().is_needed_by_snapshot(0, position);
-                    let image = || Kept::Image(place);
-                    self.cuts.keep(page, (0, position), is_needed, image);
-                    if self.table.exchange(page, at, Location::Empty) {
+                    if self.empty_cold(page, place, position) {
                         return true;
                     }
                     continue;
@@ -659,6 +655,16 @@ impl PageCache {
             self.give_frame(number);
             return true;
         }
+    }
+
+    /// Takes a page that is only on storage out of use, by a change at `position`; whether it still was there.
+    fn empty_cold(&self, page: u32, place: Place, position: u64) -> bool {
+        // Its last change is not known without a look at it: a version that was kept before counts first.
+        let is_needed = || self.space.room().is_needed_by_snapshot(0, position);
+        self.cuts
+            .keep(page, (0, position), is_needed, || Kept::Image(place));
+        let cold = Location::Cold(place);
+        self.table.exchange(page, cold, Location::Empty)
     }
 
     /// Takes all pages but the root, which is held and is being changed at `position`, out of use, while no other thread changes
@@ -784,5 +790,33 @@ impl NodeStore for PageCache {
 
     fn give(&self, held: Held<'_>, moment: &AppendedAt) {
         self.retire(held, moment.at);
+    }
+
+    fn give_number(&self, page: u32, moment: &AppendedAt) {
+        loop {
+            let at = self.table.at(page);
+            match at {
+                Location::Empty => return,
+                Location::Cold(place) => {
+                    if !self.empty_cold(page, place, moment.at) {
+                        continue;
+                    }
+                    self.table.mark_dirty(page);
+                    let mut room = self.space.room();
+                    // When it was changed last is not known without a look at it: a snapshot that lives may need it.
+                    room.supersede_image(place, (0, moment.at));
+                    room.retire_page(page, moment.at);
+                    return;
+                }
+                Location::Hot(number) | Location::Cool(number) => {
+                    let held = Held::lock(page, self.at(number));
+                    if Self::page_in(held.frame) == Some(page) {
+                        self.change(&held, moment);
+                        self.retire(held, moment.at);
+                        return;
+                    }
+                }
+            }
+        }
     }
 }

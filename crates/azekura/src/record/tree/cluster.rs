@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::ops::{Bound, Range};
 
 use super::Core;
 use super::cache::AppendedAt;
@@ -27,7 +28,7 @@ use crate::log::AllocationClass;
 use crate::log::manifest::remedy;
 use crate::node::tree::{Buffer, Seen};
 use crate::node::{self, Found, Node, Value};
-use crate::order::Order;
+use crate::order::{KeyBounds, Order};
 use crate::room;
 
 /// Bytes of a stem.
@@ -43,6 +44,17 @@ const LIST_LEN_MAX: usize = 1 << 30;
 #[inline(always)]
 pub(super) fn is_long(order: Order, key: &[u8]) -> bool {
     key.len() >= STEM && order == Order::Lexical
+}
+
+/// A range as nodes know it, whose ends may be stems of which a part is in the range.
+pub(super) fn stems_of(order: Order, (from, to): KeyBounds<'_>) -> KeyBounds<'_> {
+    let stem = |end| match end {
+        Bound::Included(key) | Bound::Excluded(key) if is_long(order, key) => {
+            Bound::Included(stem_of(key))
+        }
+        end => end,
+    };
+    (stem(from), stem(to))
 }
 
 /// What nodes know of a key.
@@ -90,7 +102,8 @@ impl Cluster {
             room::more(&mut ends, 1)?;
             ends.push(list.len() - take.0.len());
         }
-        Ok(Some(Self { list, ends }))
+        // Without a record there is no list.
+        Ok((!ends.is_empty()).then_some(Self { list, ends }))
     }
 
     /// How many there are.
@@ -114,7 +127,11 @@ impl Cluster {
 
     /// The words of what stands outside.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
-        (0..self.count()).filter_map(|at| match self.member(at)?.1 {
+        self.words_in(0..self.count())
+    }
+
+    fn words_in(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
+        range.filter_map(|at| match self.member(at)?.1 {
             Member::Outside(word, _) => Some(word),
             Member::Inside(_) => None,
         })
@@ -185,6 +202,34 @@ impl Cluster {
         Ok(Some((rest, value)))
     }
 
+    /// The members whose keys are in a range.
+    pub(super) fn within(
+        &self,
+        stem: &[u8],
+        (from, to): KeyBounds<'_>,
+        outside: &dyn Fn(u64) -> Result<Vec<u8>>,
+    ) -> Result<Range<usize>> {
+        let place = |key: &[u8], is_after: bool| -> Result<Option<usize>> {
+            let Some(rest) = key.strip_prefix(stem) else {
+                return Ok(None);
+            };
+            let (at, is_there) = self.find(rest, outside)?;
+            Ok(Some(at + usize::from(is_after && is_there)))
+        };
+        let begin = match from {
+            Bound::Unbounded => None,
+            Bound::Included(key) => place(key, false)?,
+            Bound::Excluded(key) => place(key, true)?,
+        };
+        let end = match to {
+            Bound::Unbounded => None,
+            Bound::Included(key) => place(key, true)?,
+            Bound::Excluded(key) => place(key, false)?,
+        };
+        let begin = begin.unwrap_or(0);
+        Ok(begin..end.unwrap_or_else(|| self.count()).max(begin))
+    }
+
     /// What stands in the list of the rest of a member's key: for errors.
     pub(super) fn beginning(&self, at: usize) -> &[u8] {
         self.member(at).map_or(&[], |(head, _)| head)
@@ -220,13 +265,17 @@ fn give_member(list: &mut Vec<u8>, rest: &[u8], value: Value<'_>) -> Result<()> 
 
 /// The cluster that the value of a stem is. Errors: `Corrupted`, with the stem; those of the view.
 pub(super) fn cluster_of(view: impl View, stem: &[u8], word: u64) -> Result<Cluster> {
-    let list = view.value_outside(word).map_err(|error| error.key(stem))?;
+    list_at(view, word).map_err(|error| error.key(stem))
+}
+
+/// As [`cluster_of`], of a stem that is not known.
+pub(super) fn list_at(view: impl View, word: u64) -> Result<Cluster> {
+    let list = view.value_outside(word)?;
     Cluster::parse(list)?.ok_or_else(|| {
         let storage = view.core().log.storage();
         Error::new(Kind::Corrupted, "a list of long keys has impossible values")
             .at(storage.path())
             .offset(RunPlace(word).unit() * super::layout::UNIT)
-            .key(stem)
             .remedy(remedy(&**storage))
     })
 }
@@ -272,6 +321,11 @@ pub(super) struct Members<'c> {
 }
 
 impl Members<'_> {
+    /// How many more records there are.
+    pub(super) fn count(&self) -> i64 {
+        self.count
+    }
+
     /// The change was appended, and counts.
     pub(super) fn finish(self, core: &Core, moment: &AppendedAt) {
         core.count(moment, self.count);
@@ -387,6 +441,31 @@ impl<'k, 'c> ClusterEdit<'k, 'c> {
         Ok(is_there)
     }
 
+    /// The members whose keys are in a range.
+    pub(super) fn within(&self, keys: KeyBounds<'_>) -> Result<Range<usize>> {
+        let core = self.core;
+        let outside = |word| core.read_run(word).map_err(|error| error.key(self.stem));
+        self.cluster.within(self.stem, keys, &outside)
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Removes members, of which some stay. Errors: `Full`.
+    pub(super) fn remove(&mut self, range: Range<usize>) -> Result<()> {
+        let mut words = room::vec(range.len())?;
+        words.extend(self.cluster.words_in(range.clone()));
+        for word in words {
+            self.supersede(word)?;
+        }
+        let before = self.cluster.bytes(0..range.start);
+        let after = self.cluster.bytes(range.end..self.cluster.count());
+        self.members.count -= (range.len() as u64).cast_signed();
+        self.cluster = Cluster::parse(room::concat(&[before, after])?)?.unwrap_or_default();
+        Ok(())
+    }
+
     /// A member's run is not needed any more; one that was made meanwhile is given back at once.
     fn supersede(&mut self, word: u64) -> Result<()> {
         let runs = &mut self.members.runs;
@@ -401,7 +480,7 @@ impl<'k, 'c> ClusterEdit<'k, 'c> {
 
     /// The value of the stem's entry, which is none if no member is left, and what comes with it. Errors: `Io`, `Full`.
     pub(super) fn finish(
-        mut self,
+        self,
         class: AllocationClass,
     ) -> Result<(Option<Placed<'static>>, Members<'c>)> {
         let placed = match (self.cluster.count(), self.cluster.member(0)) {
@@ -412,14 +491,20 @@ impl<'k, 'c> ClusterEdit<'k, 'c> {
             }
             (1, Some((&[], Member::Outside(word, 0)))) => Some(Placed::Outside(word)),
             _ => {
-                let list = [self.cluster.list.as_slice()];
-                let (place, run) = self.core.write_run(true, &list, class)?;
-                room::more(&mut self.members.runs, 1)?;
-                self.members.runs.push(run);
-                Some(Placed::Outside(place.0))
+                let (word, members) = self.finish_list(class)?;
+                return Ok((Some(Placed::Outside(word)), members));
             }
         };
         Ok((placed, self.members))
+    }
+
+    /// As [`finish`](Self::finish), of members that are a list, of which there are some. Errors: `Io`, `Full`.
+    pub(super) fn finish_list(mut self, class: AllocationClass) -> Result<(u64, Members<'c>)> {
+        let list = [self.cluster.list.as_slice()];
+        let (place, run) = self.core.write_run(true, &list, class)?;
+        room::more(&mut self.members.runs, 1)?;
+        self.members.runs.push(run);
+        Ok((place.0, self.members))
     }
 }
 

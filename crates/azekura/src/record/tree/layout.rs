@@ -68,10 +68,27 @@
 //! | .. | the rest, its first 1024 bytes at most |
 //! | .. | the value, or the word of its run, of 8 bytes |
 //!
+//! Frames of the journal are those of the log (`format::frame`), of these kinds; several that happened together are one batch:
+//!
+//! | kind | key | value |
+//! |---|---|---|
+//! | put, keyed 0 | the record's | the record's |
+//! | remove, keyed 1 | the record's | none |
+//! | clear, wide 0 | none | none |
+//! | remove a range, wide 1 | none | where it begins, where it ends |
+//!
+//! An end of a range:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 1 | 0: there is no end on this side; 1: this key, which is in the range; 2: this key, which is not |
+//! | 4, .. | length of the key, the key; of 0, no more |
+//!
 //! This file turns these bytes into values and back.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
@@ -84,7 +101,7 @@ use crate::kernel::superblock::manifest_within;
 use crate::log::Geometry;
 use crate::log::manifest::{Extent, Manifest, Needed};
 use crate::node::tree::{FRAME, FRAME_WORDS};
-use crate::order::Order;
+use crate::order::{KeyBounds, Order};
 
 /// The engine's word in the superblock.
 pub const ENGINE: [u8; 8] = *b"tree\0\0\0\0";
@@ -106,6 +123,8 @@ pub const PUT: FrameKind = FrameKind::keyed(0);
 pub const REMOVE: FrameKind = FrameKind::keyed(1);
 /// All records are removed.
 pub const CLEAR: FrameKind = FrameKind::wide(0);
+/// The records between two keys are removed.
+pub const REMOVE_RANGE: FrameKind = FrameKind::wide(1);
 
 /// Bytes of a unit, in which places are counted.
 pub const UNIT: u64 = FRAME;
@@ -123,6 +142,43 @@ const RUN_CHECK_BITS: u32 = 12;
 const RUN_UNITS_BITS: u32 = 19;
 const RUN_LIST: u64 = 1 << (RUN_UNITS_BITS + RUN_CHECK_BITS);
 const RUN_UNIT_SHIFT: u32 = RUN_UNITS_BITS + RUN_CHECK_BITS + 1;
+
+/// What a frame of [`REMOVE_RANGE`] states.
+pub fn encode_bounds((from, to): KeyBounds<'_>) -> Vec<u8> {
+    let mut give = Give::default();
+    for end in [from, to] {
+        let (kind, key) = match end {
+            Bound::Unbounded => {
+                give.u8(0);
+                continue;
+            }
+            Bound::Included(key) => (1, key),
+            Bound::Excluded(key) => (2, key),
+        };
+        give.u8(kind).u32(key.len() as u32).bytes(key);
+    }
+    give.0
+}
+
+/// The ends that a frame states; `None`: these bytes are none.
+pub fn decode_bounds(bytes: &[u8]) -> Option<KeyBounds<'_>> {
+    let mut take = Take(bytes);
+    let mut end = || {
+        let kind = take.u8()?;
+        if kind == 0 {
+            return Some(Bound::Unbounded);
+        }
+        let len = take.u32()? as usize;
+        let key = take.bytes(len)?;
+        match kind {
+            1 => Some(Bound::Included(key)),
+            2 => Some(Bound::Excluded(key)),
+            _ => None,
+        }
+    };
+    let bounds = (end()?, end()?);
+    take.0.is_empty().then_some(bounds)
+}
 
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]

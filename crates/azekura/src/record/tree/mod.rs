@@ -18,6 +18,7 @@
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
+//!   range, pop             ranges counted and removed; the first and the last record taken out
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy    of the whole file
@@ -40,6 +41,8 @@ mod cut;
 mod group;
 pub mod layout;
 mod open;
+mod pop;
+mod range;
 mod read;
 mod repair;
 mod run;
@@ -55,6 +58,7 @@ mod walk;
 mod write_back;
 
 use std::collections::VecDeque;
+use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +74,7 @@ use crate::counter::Counter;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered,
-    Persistent, Promise, Reader, Stats, Visit,
+    OrderedEngine, Persistent, Promise, Reader, Stats, Visit,
 };
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -79,7 +83,8 @@ use crate::kernel::Handle;
 use crate::log::{Log, LogPosition};
 use crate::node;
 use crate::node::tree::Tree;
-use crate::order::Order;
+use crate::order::{KeyBounds, Order};
+use crate::range::bounds_of;
 use crate::record::gate::{self, Gate};
 use crate::record::key_bookmark;
 use crate::record::limits::Limits;
@@ -288,6 +293,33 @@ impl TreeDb {
         Ok(removed)
     }
 
+    /// Removes the records whose keys are in a range, as one change; how many there were.
+    ///
+    /// A reader sees all of them or none, a snapshot and a cut of the power too; updates wait meanwhile. It costs a read of each leaf of
+    /// the range that is not in memory, before updates have to wait, and then some hundred nanoseconds a leaf; without ends, no leaf is
+    /// read. A full store takes it. `Invalid` where the range ends before it begins, and inside the closure of an update; `TooLarge` for an
+    /// end longer than a key; `Corrupted` if a page of the range cannot be read, `Full`, `Io`, `Poisoned`, and then nothing is removed.
+    pub fn remove_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
+        self.remove_between(bounds_of(&keys))
+    }
+
+    /// How many records there are whose keys are in a range, leaf by leaf: each leaf as it is at some moment. `Invalid` where that ends
+    /// before it begins. Costs a look at each leaf of the range, and a read of those that are not in memory; none of a value.
+    pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
+        range::count(&**self.core, bounds_of(&keys))
+    }
+
+    /// Takes out the first record in order; `None`: there is none. No other call takes the same, and at that moment none is before it. With
+    /// [`push_last`](crate::verbs::Verbs::push_last) that is a queue. Costs and errors as of [`remove`](Self::remove).
+    pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.core.pop(true)
+    }
+
+    /// As [`pop_first`](Self::pop_first), of the last record.
+    pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.core.pop(false)
+    }
+
     /// The order of its keys.
     pub fn order(&self) -> Order {
         self.core.tree.order
@@ -435,6 +467,10 @@ impl Engine for TreeDb {
         gate::outside_updates()?;
         self.core.clear()
     }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        Some(self)
+    }
 }
 
 impl Ordered for TreeDb {
@@ -444,6 +480,18 @@ impl Ordered for TreeDb {
 
     fn cursor(&self) -> Box<dyn Cursor + '_> {
         Box::new(walk::RecordCursor::new(&**self.core))
+    }
+
+    fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        range::count(&**self.core, keys)
+    }
+}
+
+impl OrderedEngine for TreeDb {
+    /// As [`remove_range`](Self::remove_range).
+    fn remove_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        gate::outside_updates()?;
+        self.core.remove_range(keys)
     }
 }
 

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::PageCache;
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
-use super::layout::{CHUNK, CLEAR, PUT, REMOVE, Root, SHIFTS, Super, UNIT, bitmap_seed};
+use super::layout::{
+    CHUNK, CLEAR, PUT, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
+};
 use super::space::Space;
 use super::table::PageTable;
 use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
@@ -275,7 +277,10 @@ pub(super) fn open_salvaged(
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
             core.replay(frame.header.kind, frame.key, frame.value)
-                .map_err(|error| error.key(frame.key))
+                .map_err(|error| match frame.header.kind.is_keyed() {
+                    true => error.key(frame.key),
+                    false => error,
+                })
         });
         match replayed {
             Err(error) if is_damage(&error) => lose(error.without_remedy().to_string()),
@@ -287,7 +292,7 @@ pub(super) fn open_salvaged(
 
 /// Whether this version knows what a frame of this kind changes.
 fn is_known(kind: FrameKind) -> bool {
-    matches!(kind, PUT | REMOVE | CLEAR | FrameKind::MARK)
+    matches!(kind, PUT | REMOVE | CLEAR | REMOVE_RANGE | FrameKind::MARK)
 }
 
 fn build(
@@ -376,7 +381,7 @@ impl Core {
                         frame.value,
                     ) {
                         Err(error) if is_damage(&error) => {
-                            self.lose(frame.key, &error);
+                            self.lose((frame.header.kind, frame.key), &error);
                             Ok(())
                         }
                         replayed => replayed,
@@ -391,14 +396,18 @@ impl Core {
 
     /// A record of the journal cannot be done again, as its page is damaged. Nothing is written any more: the next open finds all as
     /// it is.
-    fn lose(&self, key: &[u8], error: &Error) {
+    fn lose(&self, (kind, key): (FrameKind, &[u8]), error: &Error) {
         self.log.refuse();
         let damage = Damage {
             path: self.log.storage().path().to_path_buf(),
             offset: error.place().unwrap_or(0),
             len: UNIT,
             found: error.what().to_owned(),
-            affects: Affects::Record(key.to_vec()),
+            affects: if kind.is_keyed() {
+                Affects::Record(key.to_vec())
+            } else {
+                Affects::Place
+            },
         };
         tracing::warn!(%damage, "the file opens for reading only");
         let mut known = self.known.lock();

@@ -24,6 +24,7 @@ use std::time::Duration;
 use super::cache::costs;
 use super::cut::{Kept, Version};
 use super::layout::{HEAD_WORDS, UNIT, Words};
+use super::range::count;
 use super::read;
 use super::view::View;
 use super::walk::{RecordCursor, walk};
@@ -35,8 +36,8 @@ use crate::node::tree::{
     Begin, Buffer, FRAME, FRAME_WORDS, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To,
 };
 use crate::node::{Key, Node};
-use crate::order::Order;
-use crate::range::Range;
+use crate::order::{KeyBounds, Order};
+use crate::range::{Range, bounds_of};
 use crate::record::gate;
 use crate::record::key_bookmark;
 
@@ -207,6 +208,12 @@ impl Snapshot<'_> {
         let cursors = [self.cursor(), self.cursor()];
         Range::new(cursors, self.order(), keys)
             .map_err(|error| error.at(self.core.log.storage().path()))
+    }
+
+    /// How many records there are whose keys are in a range. `Invalid` where that ends before it begins. Costs a look at each leaf of
+    /// the range, and a read of those that are not in memory.
+    pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
+        count(self, bounds_of(&keys))
     }
 
     /// The order of its keys.
@@ -405,6 +412,10 @@ impl View for &Snapshot<'_> {
         self.still()?;
         value
     }
+
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R> {
+        self.descend(to, None, &mut |node| read(node))
+    }
 }
 
 impl Reader for Snapshot<'_> {
@@ -454,6 +465,10 @@ impl Ordered for Snapshot<'_> {
 
     fn cursor(&self) -> Box<dyn Cursor + '_> {
         Box::new(RecordCursor::new(self))
+    }
+
+    fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
+        count(self, keys)
     }
 }
 

@@ -16,7 +16,7 @@ use super::Core;
 use super::cache::AppendedAt;
 use super::cluster::{ClusterEdit, Members, Placed, is_long, stem_of};
 use super::is_damage;
-use super::layout::{CLEAR, PUT, REMOVE, RunPlace, UNIT};
+use super::layout::{CLEAR, PUT, REMOVE, REMOVE_RANGE, RunPlace, UNIT, decode_bounds};
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch;
@@ -25,6 +25,7 @@ use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
 use crate::node::{Found, Node, Value};
+use crate::range::check;
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
 use crate::room;
@@ -173,7 +174,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a long key a value, or none, in its leaf, which is held; whether it had one.
+    /// Gives a long key a value, or none, in its leaf, which is held; whether that is sparse now, or `None`: it had no value.
     #[cold]
     #[inline(never)]
     fn set_long(
@@ -182,21 +183,23 @@ impl Core {
         key: &[u8],
         value: Option<&[u8]>,
         class: AllocationClass,
-    ) -> Result<bool> {
+    ) -> Result<Option<bool>> {
         let mut edit = ClusterEdit::of(self, self.node_of(held.frame), key)?;
         let was_there = edit.set(key, value, class)?;
         if value.is_none() && !was_there {
-            return Ok(false);
+            return Ok(None);
         }
         let stem = edit.stem();
         let (placed, members) = edit.finish(class)?;
         let entry = entry(key, value);
         let finish = |moment: &AppendedAt, _| members.finish(self, moment);
-        match placed {
-            Some(placed) => self.store(held, (stem, placed.value()), &entry, class, finish)?,
-            None => self.take_out(held, stem, &entry, class, finish)?,
-        }
-        Ok(was_there)
+        let is_sparse = if let Some(placed) = placed {
+            self.store(held, (stem, placed.value()), &entry, class, finish)?;
+            false
+        } else {
+            self.take_out(held, stem, &entry, class, finish)?
+        };
+        Ok(was_there.then_some(is_sparse))
     }
 
     /// What the moment of a change covers besides the leaf.
@@ -241,20 +244,37 @@ impl Core {
 
     /// Removes `key` from its leaf, which is held; whether it was there.
     fn erase(&self, held: Held<'_>, key: &[u8], class: AllocationClass) -> Result<bool> {
+        let Some(is_sparse) = self.erase_held(held, key, class)? else {
+            return Ok(false);
+        };
+        if is_sparse {
+            self.join_leaf(key);
+        }
+        Ok(true)
+    }
+
+    /// As `erase`, without a look at the leaf's neighbours: whether it is sparse now, or `None`: the key was not there.
+    #[inline(always)]
+    pub(super) fn erase_held(
+        &self,
+        held: Held<'_>,
+        key: &[u8],
+        class: AllocationClass,
+    ) -> Result<Option<bool>> {
         if is_long(self.tree.order, key) {
             return self.set_long(held, key, None, class);
         }
         if !self.node_of(held.frame).find(key).1 {
-            return Ok(false);
+            return Ok(None);
         }
         let entry = entry(key, None);
         self.take_out(held, key, &entry, class, |moment, before| {
             self.finish(moment, -1, before, None);
-        })?;
-        Ok(true)
+        })
+        .map(Some)
     }
 
-    /// Removes an entry that is there from a leaf that is held.
+    /// Removes an entry that is there from a leaf that is held; whether that is sparse now.
     #[inline(always)]
     fn take_out(
         &self,
@@ -263,7 +283,7 @@ impl Core {
         entry: &Entry<'_>,
         class: AllocationClass,
         finish: impl FnOnce(&AppendedAt, Option<Found>),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let node = self.node_of(held.frame);
         let (at, is_present) = node.find(key);
         debug_assert!(is_present, "it is there");
@@ -275,10 +295,7 @@ impl Core {
         drop(moment);
         let is_sparse = is_sparse(node);
         drop(held);
-        if is_sparse {
-            self.join_leaf(key);
-        }
-        Ok(())
+        Ok(is_sparse)
     }
 
     /// One update.
@@ -576,7 +593,7 @@ impl Core {
     }
 
     /// Joins the leaf of `key`, which became sparse, with a neighbour.
-    fn join_leaf(&self, key: &[u8]) {
+    pub(super) fn join_leaf(&self, key: &[u8]) {
         if let Err(error) = self.tree.join_leaf(key) {
             // It may be joined another time; what was asked for is done.
             tracing::debug!(%error, "a leaf is not joined");
@@ -622,44 +639,48 @@ impl Core {
 
     /// One record of the journal, again.
     pub(super) fn replay(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
-        self.limits.check(key, value).map_err(|error| {
+        let impossible = |detail: &str| {
             Error::new(
                 Kind::Corrupted,
                 "the journal has a record that no tree file takes",
             )
             .at(self.log.storage().path())
-            .detail(error.what())
-        })?;
+            .detail(detail)
+        };
+        self.limits
+            .check(key, value)
+            .map_err(|error| impossible(error.what()))?;
+        let class = AllocationClass::Checkpoint;
         let done = match kind {
-            PUT => self.put_inside(key, value, AllocationClass::Checkpoint),
-            REMOVE => self
-                .remove_inside(key, AllocationClass::Checkpoint)
-                .map(drop),
+            PUT => self.put_inside(key, value, class),
+            REMOVE => self.remove_inside(key, class).map(drop),
             CLEAR => self.clear_alone(),
+            REMOVE_RANGE => {
+                let keys = decode_bounds(value);
+                let keys = keys.filter(|keys| check(*keys, self.tree.order).is_ok());
+                self.remove_range_again(keys.ok_or_else(|| impossible("no range of keys"))?)
+            }
             _ => Ok(()),
         };
-        if is_long(self.tree.order, key) && done.as_ref().is_err_and(is_damage) {
-            self.give_up_list(stem_of(key));
+        if kind.is_keyed() && done.as_ref().is_err_and(is_damage) {
+            self.give_up(key);
         }
         done
     }
 
-    /// A change of a list was not done again: so that no older value is taken for the present one, its records are unreadable from
-    /// now on, in this opening, in which nothing is written any more.
-    fn give_up_list(&self, stem: &[u8]) {
-        // Where its leaf is unreadable, so are they.
+    /// A change was not done again: so that no older value is taken for the present one, reading the key, and those that share its
+    /// stem, is an error from now on, in this opening, in which nothing is written any more.
+    pub(super) fn give_up(&self, key: &[u8]) {
+        let stem = stem_of(key);
+        // Where its leaf is unreadable, so is it.
         let Ok(held) = self.tree.lock_leaf(stem) else {
             return;
         };
-        let node = self.node_of(held.frame);
-        let (at, is_present) = node.find(stem);
-        if is_present
-            && matches!(node.value(at), Found::Outside(_))
-            && let Ok(moment) = self.tree.nodes.moment()
-        {
-            self.tree.nodes.change(&held, &moment);
-            let is_set = node.replace(at, stem, Value::Outside(RunPlace::UNREADABLE_LIST.0));
-            debug_assert!(is_set, "it is as long");
+        let unreadable = Value::Outside(RunPlace::UNREADABLE_LIST.0);
+        let entry = entry(stem, None);
+        let class = AllocationClass::Checkpoint;
+        if let Err(error) = self.store(held, (stem, unreadable), &entry, class, |_, _| {}) {
+            tracing::warn!(%error, "a key that could not be changed again may be read as it was before");
         }
     }
 }

@@ -5,7 +5,8 @@
 
 use super::Core;
 use crate::error::Result;
-use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Seen};
+use crate::node::Node;
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Seen, To};
 
 /// What is read through.
 pub(super) trait View: Copy {
@@ -23,6 +24,8 @@ pub(super) trait View: Copy {
     fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>>;
     /// The value that a word of a leaf names.
     fn value_outside(&self, word: u64) -> Result<Vec<u8>>;
+    /// What `read` sees of the leaf where a way leads, in a state that counts.
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R>;
 }
 
 impl View for &Core {
@@ -53,5 +56,9 @@ impl View for &Core {
 
     fn value_outside(&self, word: u64) -> Result<Vec<u8>> {
         self.read_run(word)
+    }
+
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R> {
+        self.tree.look_at(to, read)
     }
 }

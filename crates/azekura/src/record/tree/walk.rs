@@ -147,15 +147,17 @@ fn order_of(view: impl View) -> Order {
 }
 
 /// Moves a walk on. `Corrupted` where that is not after it.
-fn go_to(view: impl View, beginning: &mut Beginning, next: Begin) -> Result<()> {
-    if beginning.from.is_before(&next, order_of(view)) {
-        *beginning = Beginning {
-            from: next,
-            bound: None,
-        };
+pub(super) fn advance(view: impl View, from: &mut Begin, next: Begin) -> Result<()> {
+    if from.is_before(&next, order_of(view)) {
+        *from = next;
         return Ok(());
     }
     Err(out_of_order(view))
+}
+
+fn go_to(view: impl View, beginning: &mut Beginning, next: Begin) -> Result<()> {
+    beginning.bound = None;
+    advance(view, &mut beginning.from, next)
 }
 
 fn out_of_order(view: impl View) -> Error {

@@ -49,7 +49,8 @@ use tree::BabyTree;
 
 use crate::counter::Counter;
 use crate::engine::{
-    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, OrderedEngine, Promise, Reader,
+    Stats, Visit,
 };
 use crate::epoch::{Domain, Pin};
 use crate::error::Result;
@@ -298,7 +299,13 @@ impl Engine for BabyDb {
         gate::outside_updates()?;
         self.remove_all()
     }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        Some(self)
+    }
 }
+
+impl OrderedEngine for BabyDb {}
 
 impl Ordered for BabyDb {
     fn order_name(&self) -> &str {

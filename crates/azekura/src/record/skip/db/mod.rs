@@ -50,7 +50,7 @@ use crate::counter::Counter;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered,
-    Persistent, Promise, Reader, Stats, Visit,
+    OrderedEngine, Persistent, Promise, Reader, Stats, Visit,
 };
 use crate::epoch::Published;
 use crate::error::Result;
@@ -330,7 +330,13 @@ impl Engine for SkipDb {
     fn clear(&self) -> Result<()> {
         self.core.clear()
     }
+
+    fn as_ordered_engine(&self) -> Option<&dyn OrderedEngine> {
+        Some(self)
+    }
 }
+
+impl OrderedEngine for SkipDb {}
 
 impl<K: Send + Sync> Ordered for SkipDb<K> {
     fn order_name(&self) -> &str {
