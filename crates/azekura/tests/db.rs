@@ -408,3 +408,47 @@ fn the_engine_is_of_the_name_or_the_parameters_and_the_order_must_be_the_files()
     names.sort();
     assert_eq!(names, ["a", "b", "c.azt", "d.azt"]);
 }
+
+/// None would sync all the time: it is another option that does that for each change.
+#[test]
+fn a_sync_interval_of_zero_is_refused_by_every_engine() {
+    use azekura::object::{self, Store};
+    use azekura::record::tree::{self, TreeDb};
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let zero = std::time::Duration::ZERO;
+    let refused = |error: azekura::Error| {
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("interval") || text.contains("more than none"),
+            "{text}"
+        );
+    };
+    let hash = CreateOptions::new().sync_interval(zero);
+    refused(Db::create(at("a"), &hash).map(drop).unwrap_err());
+    let tree = tree::CreateOptions::new().sync_interval(zero);
+    refused(TreeDb::create(at("a"), &tree).map(drop).unwrap_err());
+    let objects = object::CreateOptions::new().capacity(64u64 << 20);
+    let memory = || azekura::io::memory::Memory::new(64 << 20).unwrap();
+    let wrong = objects.clone().sync_interval(zero);
+    refused(
+        Store::create_on(memory(), None, &wrong, &mut |_, _| {})
+            .map(drop)
+            .unwrap_err(),
+    );
+    refused(
+        azekura::create(at("a.azt?sync_interval=0s"))
+            .map(drop)
+            .unwrap_err(),
+    );
+    assert!(!at("a").exists() && !at("a.azt").exists());
+    azekura::create(at("a.azh")).unwrap().close().unwrap();
+    azekura::create(at("a.azt")).unwrap().close().unwrap();
+    refused(Db::open(at("a.azh"), &hash.opening).map(drop).unwrap_err());
+    refused(
+        TreeDb::open(at("a.azt"), &tree.opening)
+            .map(drop)
+            .unwrap_err(),
+    );
+}

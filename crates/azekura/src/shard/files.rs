@@ -408,7 +408,12 @@ impl<E: ShardFile> Sharded<E> {
             if found != *salt && !may_differ {
                 return Err(exchanged(storage.path(), shard, found, &manifest.salts));
             }
-            stores.push(E::open_shard(storage, &options)?);
+            let opened = E::open_shard(storage, &options);
+            stores.push(opened.map_err(|error| match error.kind() {
+                // An option is out of range, of which the shard has a share.
+                Kind::Invalid => error.of(format!("shard {shard} of {shards}")),
+                _ => error,
+            })?);
         }
         if E::ACCESS == Access::Write && !file.is_whole()? {
             tracing::warn!(path = %path.display(), "a slot of the manifest is written again");

@@ -39,7 +39,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Kind, Result};
 
 #[cfg(azekura_explore)]
 mod explored;
@@ -84,6 +84,15 @@ impl Next {
             _ => self,
         }
     }
+}
+
+/// `Invalid` for an interval of syncs that is none.
+pub(crate) fn check_interval(every: Option<Duration>) -> Result<()> {
+    if every.is_some_and(|every| every.is_zero()) {
+        return Err(Error::new(Kind::Invalid, "the sync interval is zero")
+            .remedy("leave it out for none; to sync each change, open with `Durability::Power`"));
+    }
+    Ok(())
 }
 
 /// The system gives no thread for the task of this path.

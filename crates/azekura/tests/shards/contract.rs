@@ -352,6 +352,16 @@ fn keys_are_spread_evenly() {
     );
 }
 
+/// Keys stay where they were put, whatever the release.
+#[test]
+fn the_shard_of_a_key_is_part_of_the_format() {
+    let shards = (0..256).map(|_| StdHashDb::new()).collect();
+    let db = Sharded::over(shards, 42).unwrap();
+    let keys: [&[u8]; 4] = [b"", b"a", b"apple", b"a longer key of some words"];
+    assert_eq!(keys.map(|key| db.shard_of(key)), [29, 249, 81, 239]);
+    assert_eq!(db.shard_of(&[7; 100]), 81);
+}
+
 #[test]
 fn a_file_engine_states_how_its_options_are_shared() {
     let whole = tree::OpenOptions::new()

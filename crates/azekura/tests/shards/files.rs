@@ -263,7 +263,9 @@ fn a_missing_exchanged_or_foreign_file_is_refused_by_name() {
             .unwrap()
             .check(&mut |_, _| {})
             .unwrap();
-        assert!(!report.needs_repair() && !report.is_sound());
+        // A tree is opened as for writing, which writes the slot again.
+        let is_tree = name.ends_with('t');
+        assert!(!report.needs_repair() && report.is_sound() == is_tree);
         drop(reader);
         let db = azekura::open(&path).unwrap();
         is_full(&db, 1000);

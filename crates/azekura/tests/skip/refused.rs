@@ -213,3 +213,22 @@ fn a_hash_file_that_ends_as_a_sorted_one_is_a_hash_file() {
     std::fs::write(at("c"), &bytes).unwrap();
     assert!(!azekura::open::is_sorted(&at("c")).unwrap());
 }
+
+/// A store that a failed sync poisoned reports that, also where a caller asks for no more than is done anyway.
+#[test]
+fn a_poisoned_store_refuses_every_sync() {
+    use azekura::io::sim::{Fault, Operation, SimDisk};
+    use azekura::{Durability, Persistent as _, Verbs as _};
+    let disk = SimDisk::new(1);
+    let name = std::path::Path::new("a.azs");
+    let options = azekura::record::skip::EditOptions::new();
+    let made = azekura::record::skip::SkipDb::create_in(Box::new(disk.directory()), name, &options);
+    let db = made.unwrap();
+    db.put(b"key", b"value").unwrap();
+    db.sync(Durability::Process).unwrap();
+    let syncs = disk.faults().count(Operation::Sync);
+    disk.faults().fail(Operation::Sync, syncs, Fault::Error);
+    db.sync(Durability::Power).unwrap_err();
+    let error = db.sync(Durability::Process).unwrap_err();
+    assert_eq!(error.kind(), Kind::Poisoned, "{error}");
+}

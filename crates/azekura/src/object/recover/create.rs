@@ -65,6 +65,7 @@ impl Store {
         options: &CreateOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
+        crate::worker::check_interval(options.opening.sync_interval)?;
         let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
         let target = data_of(&journal, data.as_ref(), &options.opening);
         check_sectors(target.as_ref(), ALIGNMENT)?;

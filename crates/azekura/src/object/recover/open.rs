@@ -58,6 +58,7 @@ impl Store {
         options: &OpenOptions,
         place: &mut dyn FnMut(&Super) -> Result<Arc<dyn Storage>>,
     ) -> Result<Self> {
+        crate::worker::check_interval(options.sync_interval)?;
         let found_super = SuperblockPair::<Super>::read(journal.as_ref())?;
         let last = &found_super.payload;
         check_devices(journal.as_ref(), data.map(AsRef::as_ref), last)?;

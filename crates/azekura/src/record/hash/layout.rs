@@ -171,6 +171,11 @@ impl Payload for Super {
                 "it is a tree file: open it with `azekura::open`; in place of compact there is `azekura rebuild`",
             );
         }
+        if is(b"shards\0\0") {
+            return error.remedy(
+                "it is the manifest of several shards: open it with `azekura::open`; repair or rebuild a shard's own file",
+            );
+        }
         if is(b"object\0\0") || is(b"objdata\0") {
             return error.remedy(
                 "it holds objects: use `azekura object get` and the other commands of `azekura object`",

@@ -168,7 +168,7 @@ pub struct OpenOptions {
     /// the file system has huge ones, a sync after one small put writes 2 MiB; a lookup costs a walk of page tables
     /// instead. False; as good as true if `durability` is `Power`.
     pub syncs_often: bool,
-    /// If set, everything is synced to survive loss of power this often, in the background. None.
+    /// If set, everything is synced to survive loss of power this often, in the background; more than zero. None.
     pub sync_interval: Option<Duration>,
     /// Whether a background worker cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
     /// and `maintain` the rest. True.

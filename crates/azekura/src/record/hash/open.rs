@@ -385,6 +385,7 @@ fn check_creation(options: &CreateOptions) -> Result<()> {
 }
 
 fn check_opening(options: &OpenOptions) -> Result<()> {
+    crate::worker::check_interval(options.sync_interval)?;
     if !(1.1..=1000.0).contains(&options.space_ratio) {
         return Err(Error::new(Kind::Invalid, "the space ratio is out of range")
             .found(options.space_ratio, "1.1 to 1000"));

@@ -233,6 +233,11 @@ impl Payload for Super {
             return error
                 .remedy("it is a hash file: open it with `HashDb`, or with `azekura::open::open`");
         }
+        if is(b"shards\0\0") {
+            return error.remedy(
+                "it is the manifest of several shards: open it with `azekura::open`; repair or rebuild a shard's own file",
+            );
+        }
         error
     }
 }

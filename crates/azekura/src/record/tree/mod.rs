@@ -133,7 +133,7 @@ pub struct OpenOptions {
     pub expected_order: Option<Order>,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,
-    /// If set, everything is synced to survive loss of power this often, in the background. None.
+    /// If set, everything is synced to survive loss of power this often, in the background; more than zero. None.
     pub sync_interval: Option<Duration>,
     /// Whether a background worker writes pages and checkpoints. Without it, writers do what must be done, and `maintain` the
     /// rest. True.

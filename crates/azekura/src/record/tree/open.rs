@@ -473,6 +473,7 @@ fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
 }
 
 fn check_opening(options: &OpenOptions) -> Result<()> {
+    crate::worker::check_interval(options.sync_interval)?;
     if options.cache < CACHE_MIN {
         return Err(Error::new(Kind::Invalid, "the cache is too small").found(
             format!("{} bytes", options.cache),

@@ -351,7 +351,7 @@ impl<K: Send + Sync> Ordered for SkipDb<K> {
 impl<K: Send + Sync> Persistent for SkipDb<K> {
     fn sync(&self, durability: Durability) -> Result<()> {
         match durability {
-            Durability::Process => Ok(()),
+            Durability::Process => self.core.log.healthy(),
             Durability::Power => self.core.log.sync(),
         }
     }
