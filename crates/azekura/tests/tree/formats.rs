@@ -4,7 +4,7 @@
 //! Copies are opened: a fixture is never written again. They are made by `AZEKURA_WRITE_FIXTURES=1 cargo test --test tree formats`, which
 //! refuses to replace one. Formats that differ, one way each, prove that it is seen.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use azekura::engine::{Engine, Persistent, Reader};
@@ -21,8 +21,8 @@ const SEGMENT: usize = 64 << 10;
 /// Where the first segment begins.
 const SEGMENTS: usize = 16 << 10;
 
-/// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear.
-const NAMES: [&str; 4] = ["empty", "closed", "killed", "cleared"];
+/// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear, or with removals of ranges.
+const NAMES: [&str; 5] = ["empty", "closed", "killed", "cleared", "ranged"];
 
 const FIXTURES: Fixtures = Fixtures {
     engine: "tree",
@@ -71,6 +71,13 @@ fn make(name: &str) -> (Vec<u8>, String) {
         if name == "cleared" {
             db.clear().unwrap();
         }
+        if name == "ranged" {
+            db.remove_range("20".."250").unwrap();
+            let ends = (Bound::Excluded("250"), Bound::Included("260"));
+            db.remove_range::<&str>(ends).unwrap();
+            db.remove_range(..="-7").unwrap();
+            put(&db, 100..120, 20);
+        }
         put(&db, 290..330, 40);
         let mut edits = |_: &[Option<&[u8]>]| {
             let long = vec![b'w'; 600];
@@ -81,7 +88,7 @@ fn make(name: &str) -> (Vec<u8>, String) {
     let list = listing(&db).unwrap();
     let killed = memory.to_vec();
     db.close().unwrap();
-    let bytes = if matches!(name, "killed" | "cleared") {
+    let bytes = if matches!(name, "killed" | "cleared" | "ranged") {
         killed
     } else {
         memory.to_vec()

@@ -3,35 +3,32 @@
 //! Orders, caches, keys, ends and the lengths of ranges are drawn. Snapshots keep what a removal dropped; threads that read, write and
 //! remove see all of a range or none; a full store takes a removal; what is damaged refuses it, and a replay loses no more than that.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use azekura::engine::{Engine, Ordered, OrderedEngine, Persistent, Reader};
-use azekura::io::sim::SimDisk;
-use azekura::io::{Access, Directory};
-use azekura::order::{KeyBounds, Order};
-use azekura::record::memory::baby::{self, BabyDb};
-use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
+use azekura::engine::{Engine, Persistent, Reader};
+use azekura::order::Order;
+use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb, repair};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::verbs::Verbs;
-use azekura::{Kind, Result};
+use azekura::{Edit, Kind};
 
-use super::{Ends, Keys, draw_ends, is_in, opening, options, simulated, value};
+use super::{Ends, Keys, draw_ends, opening, options, value};
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A sorted list of records, in an order.
-pub(crate) struct Sorted {
+struct Sorted {
     order: Order,
-    pub(crate) records: Records,
+    records: Records,
 }
 
 impl Sorted {
-    pub(crate) fn new(order: Order) -> Self {
+    fn new(order: Order) -> Self {
         Self {
             order,
             records: Vec::new(),
@@ -77,12 +74,6 @@ impl Sorted {
         };
         begin..end.max(begin)
     }
-}
-
-/// The ends, for a call.
-fn bounds(ends: &Ends) -> KeyBounds<'_> {
-    let (from, to) = (ends.0.as_ref(), ends.1.as_ref());
-    (from.map(Vec::as_slice), to.map(Vec::as_slice))
 }
 
 fn all_of(reader: &dyn Reader) -> Records {
@@ -300,7 +291,7 @@ fn readers_see_all_of_a_range_or_nothing() {
                             let snapshot = db.snapshot().unwrap();
                             let count = snapshot.count_range(ends(range)).unwrap();
                             let mut shown = 0;
-                            let mut turns = std::collections::BTreeSet::new();
+                            let mut turns = BTreeSet::new();
                             for record in snapshot.range(ends(range)).unwrap() {
                                 let (key, value) = record.unwrap();
                                 assert_eq!(key, name(range, shown), "a record is missing");
@@ -460,4 +451,191 @@ fn a_full_store_takes_the_removal_of_a_range() {
         20_000,
         "records in ranges that full stores removed",
     );
+}
+
+/// A reader on its way down, while all pages below it go out of use, and some of them are not in memory, finds absence, not damage.
+#[test]
+fn a_reader_meets_no_damage_where_all_is_removed() {
+    let (mut removals, reads) = (0, AtomicU64::new(0));
+    for round in 0..share(10).max(2) {
+        let folder = tempfile::tempdir().unwrap();
+        let opening = OpenOptions::new().cache(256u64 << 10);
+        let options = CreateOptions::new()
+            .segment_size(64u64 << 10)
+            .opening(opening);
+        let db = &TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+        // Seven keys a page: inner pages are many.
+        let key = |number: u64| {
+            let mut key = format!("{number:06}").into_bytes();
+            key.resize(500, b'k');
+            key
+        };
+        let is_over = &AtomicBool::new(false);
+        let (reads, turn_now) = (&reads, &AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for reader in 0..3_u64 {
+                let mut random = Random::new(round << 8 | reader);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let number = random.below(3000);
+                        match db.get(&key(number)) {
+                            Ok(found) => assert!(found.is_none_or(|found| found == b"value")),
+                            Err(error) => {
+                                is_over.store(true, Ordering::Relaxed);
+                                panic!("turn {}: {error}", turn_now.load(Ordering::Relaxed));
+                            }
+                        }
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for turn in 0..12_u64 {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                turn_now.store(turn, Ordering::Relaxed);
+                (0..3000).for_each(|number| db.put(&key(number), b"value").unwrap());
+                if turn % 2 == 0 {
+                    db.clear().unwrap();
+                } else {
+                    let removed = db.remove_range(key(0)..=key(2999)).unwrap();
+                    assert_eq!(removed, 3000);
+                }
+                removals += 1;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(db.count(), 0);
+    }
+    tried_at_least(removals, 100, "removals of everything");
+    tried_at_least(reads.into_inner(), 10_000, "reads next to them");
+}
+
+/// Changes every page on storage that has these bytes.
+fn damage(path: &Path, needle: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let has = |page: &[u8]| page.windows(needle.len()).any(|part| part == needle);
+    let pages = bytes.chunks_mut(4096).filter(|page| has(page));
+    let count = pages.map(|page| page[2000] ^= 4).count();
+    assert!(count > 0);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A file of 3000 records, of which a process that was killed has removed a range since the last checkpoint, or not.
+fn left(folder: &Path, removed: Option<(&str, &str)>) -> std::path::PathBuf {
+    let (path, copy) = (folder.join("a.azt"), folder.join("left.azt"));
+    let _ = std::fs::remove_file(&path);
+    let opening = OpenOptions::new().background(false);
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .opening(opening);
+    let db = TreeDb::create(&path, &options).unwrap();
+    for number in 0..3000 {
+        let value = format!("value {number}, and more of it");
+        db.put(format!("{number:04}").as_bytes(), value.as_bytes())
+            .unwrap();
+    }
+    db.checkpoint().unwrap();
+    if let Some((from, to)) = removed {
+        let expected = to.parse::<u64>().unwrap() - from.parse::<u64>().unwrap();
+        assert_eq!(db.remove_range(from..to).unwrap(), expected);
+        db.put(b"1501", b"again").unwrap();
+    }
+    std::fs::copy(&path, &copy).unwrap();
+    copy
+}
+
+#[test]
+fn a_range_with_a_damaged_page_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = left(folder.path(), None);
+    damage(&path, b"value 1500");
+    let db = TreeDb::open(&path, &OpenOptions::new().background(false)).unwrap();
+    // In the middle, and at either end.
+    for (from, to) in [("0100", "2900"), ("1500", "2900"), ("0100", "1500")] {
+        let error = db.remove_range(from..=to).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        assert!(
+            error.to_string().contains("it costs the records"),
+            "{error}"
+        );
+        assert_eq!(db.count(), 3000);
+        assert_eq!(
+            db.count_range(from..=to).unwrap_err().kind(),
+            Kind::Corrupted
+        );
+    }
+    assert!(db.get(b"0100").unwrap().is_some() && db.get(b"2900").unwrap().is_some());
+    assert_eq!(db.remove_range("0100".."1000").unwrap(), 900);
+    assert_eq!(db.remove_range("2000"..).unwrap(), 1000);
+    assert_eq!(db.count_range("1900"..).unwrap(), 100);
+    // Without ends, nothing has to be read.
+    assert_eq!(db.remove_range::<&str>(..).unwrap(), 1100);
+    assert_eq!(db.count(), 0);
+    assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
+}
+
+#[test]
+fn a_removal_is_replayed_though_a_page_of_it_is_damaged_since() {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to) in [("0100", "2900"), ("1500", "2900"), ("0100", "1500")] {
+        let path = left(folder.path(), Some((from, to)));
+        damage(&path, b"value 1499");
+        let db = TreeDb::open(&path, &OpenOptions::new().background(false)).unwrap();
+        assert!(!db.damage().is_empty());
+        let (mut absent, mut errors) = (0, 0);
+        for number in 0..3000 {
+            let name = format!("{number:04}");
+            let is_in = (from..to).contains(&&name[..]);
+            match db.get(name.as_bytes()) {
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Corrupted);
+                    assert!((1200..1800).contains(&number), "{number}");
+                    errors += 1;
+                }
+                Ok(None) => {
+                    assert!(is_in, "{number}");
+                    absent += 1;
+                }
+                Ok(Some(value)) if number == 1501 => assert_eq!(value, b"again"),
+                Ok(Some(_)) => assert!(!is_in, "{number}"),
+            }
+        }
+        assert!(absent > 1000 && (errors > 0) == (from == "1500" || to == "1500"));
+        assert_eq!(db.put(b"new", b"").unwrap_err().kind(), Kind::Corrupted);
+        drop(db);
+        // What is repaired has no record back that was removed.
+        let target = folder.path().join(format!("{from}-{to}.azt"));
+        let report = repair(&path, &target, &mut |_, _| {}).unwrap();
+        assert!(report.losses > 0);
+        let db = TreeDb::open(&target, &OpenOptions::new()).unwrap();
+        let there = db.count_range(from..to).unwrap();
+        assert_eq!(there, u64::from(db.get(b"1501").unwrap().is_some()));
+        assert!(db.get(b"0050").unwrap().is_some() && db.get(b"2950").unwrap().is_some());
+    }
+}
+
+#[test]
+fn ranges_that_are_none_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = TreeDb::create(folder.path().join("a.azt"), &CreateOptions::default()).unwrap();
+    db.put(b"b", b"1").unwrap();
+    let long = vec![b'x'; 511];
+    let error = db.remove_range("c".."a").unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    assert_eq!(db.count_range("c".."a").unwrap_err().kind(), Kind::Invalid);
+    let error = db.remove_range(&long[..]..).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge, "{error}");
+    assert_eq!(db.count_range(&long[..]..).unwrap(), 0);
+    assert_eq!(db.remove_range("b".."b").unwrap(), 0);
+    let ends = (Bound::Excluded("a"), Bound::Excluded("a"));
+    assert_eq!(db.remove_range::<&str>(ends).unwrap(), 0);
+    db.update(b"b", &mut |_| {
+        let error = db.remove_range::<&str>(..).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        Edit::Keep
+    })
+    .unwrap();
+    assert_eq!(db.count(), 1);
+    assert_eq!(db.remove_range("b"..="b").unwrap(), 1);
 }

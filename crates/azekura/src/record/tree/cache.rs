@@ -669,19 +669,40 @@ impl PageCache {
 
     /// Takes all pages but the root, which is held and is being changed at `position`, out of use, while no other thread changes
     /// any. All chunks are loaded.
+    ///
+    /// A reader on its way down looks for a child by a page that is still as it was: so pages in memory go level by level, from the top,
+    /// and what is only on storage after them. None of a level comes into memory, to be read, when those above are gone.
     pub(super) fn retire_all(&self, root: &Held<'_>, position: u64) {
         // No image is on its way to a place.
         let _writer = self.writer.lock();
         let pages = self.space.room().pages();
-        for page in (0..pages).filter(|page| *page != root.number) {
+        let retire = |page| {
             if self.empty(page, position) {
                 self.table.mark_dirty(page);
                 self.space.room().retire_page(page, position);
             }
+        };
+        let others = || (0..pages).filter(|page| *page != root.number);
+        for level in (1..self.node(root.frame).level()).rev() {
+            let is_of_level = |page: &u32| self.level_in_memory(*page) == Some(level);
+            others().filter(is_of_level).for_each(retire);
         }
+        others().for_each(retire);
         let about = self.about(self.number_of(root.frame));
         about.place.store(0, Ordering::Relaxed);
         self.space.room().supersede_all(position);
+    }
+
+    /// The level of a page, if it is in memory.
+    fn level_in_memory(&self, page: u32) -> Option<u8> {
+        let (Location::Hot(number) | Location::Cool(number)) = self.table.at(page) else {
+            return None;
+        };
+        let frame = self.at(number);
+        let lock = frame.latch.lock();
+        let level = self.node(frame).level();
+        let holds = Self::page_in(frame) == Some(page) && !lock.is_dead();
+        holds.then_some(level)
     }
 }
 

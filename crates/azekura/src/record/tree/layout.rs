@@ -560,6 +560,31 @@ mod tests {
     }
 
     #[test]
+    fn ends_of_a_range_are_these_bytes() {
+        let golden: [(KeyBounds<'_>, &[u8]); 3] = [
+            ((Bound::Unbounded, Bound::Unbounded), &[0, 0]),
+            (
+                (Bound::Included(b"ab"), Bound::Excluded(b"")),
+                &[1, 2, 0, 0, 0, b'a', b'b', 2, 0, 0, 0, 0],
+            ),
+            (
+                (Bound::Unbounded, Bound::Included(b"z")),
+                &[0, 1, 1, 0, 0, 0, b'z'],
+            ),
+        ];
+        for (bounds, bytes) in golden {
+            assert_eq!(encode_bounds(bounds), bytes);
+            assert_eq!(decode_bounds(bytes), Some(bounds));
+            for len in 0..bytes.len() {
+                assert_eq!(decode_bounds(&bytes[..len]), None, "cut at {len}");
+            }
+            assert_eq!(decode_bounds(&[bytes, &[0]].concat()), None, "too long");
+        }
+        assert_eq!(decode_bounds(&[3, 0, 0, 0, 0, 0]), None);
+        assert_eq!(decode_bounds(&[1, 0xff, 0xff, 0xff, 0xff, 0]), None);
+    }
+
+    #[test]
     fn a_run_is_known_by_its_word() {
         let value = vec![3; 5000];
         let mut run = Vec::new();
