@@ -15,7 +15,7 @@ mod transactions;
 
 use azekura::Durability;
 use azekura::order::Order;
-use azekura::record::tree::{CreateOptions, OpenOptions};
+use azekura::record::tree::{Compression, CreateOptions, OpenOptions};
 use azekura::testkit::Random;
 
 /// Options of a small tree: little cache, so that pages give way; small segments; a worker or none.
@@ -25,8 +25,21 @@ fn options(random: &mut Random, background: bool) -> CreateOptions {
     } else {
         Order::Lexical
     };
+    let compression = *random.choose(&[
+        Compression::None,
+        Compression::None,
+        Compression::None,
+        Compression::Lz4,
+        Compression::Zstd,
+    ]);
+    let page_size = match compression {
+        Compression::None => *random.choose(&[0, 0, 0, 8 << 10, 16 << 10]),
+        _ => *random.choose(&[0, 0, 8 << 10]),
+    };
     CreateOptions::new()
         .order(order)
+        .compression(compression)
+        .page_size(page_size)
         .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]))
         .opening(opening(random, background))
 }
@@ -109,6 +122,10 @@ fn value(random: &mut Random, usual: u64) -> Vec<u8> {
         1 => 500 + random.below(30),
         _ => random.below(usual),
     };
+    if random.one_in(4) {
+        // One that does not compress.
+        return random.bytes(len as usize);
+    }
     let byte = random.below(256) as u8;
     let mut value = vec![byte; len as usize];
     for (at, stamp) in random.bytes(8).into_iter().enumerate() {

@@ -98,7 +98,7 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn node_of<'f>(&self, frame: &'f Frame) -> Node<'f> {
+    pub(super) fn node_of<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
         self.tree.node(frame)
     }
 
@@ -386,9 +386,11 @@ impl Core {
             value.map_or(0, |value| 8 + change.key.len() + value)
         };
         let in_leaves: usize = changes.iter().map(len_of).sum();
-        self.check_leaves(in_leaves / UNIT as usize)?;
+        let shape = self.tree.nodes.shape;
+        let page = shape.bytes() as usize;
+        self.check_leaves(in_leaves / page)?;
         // A leaf that was divided is half full, at least.
-        let pages = in_leaves.div_ceil(UNIT as usize / 2);
+        let pages = in_leaves.div_ceil(page / 2) * shape.units() as usize;
         let journal = len.div_ceil(UNIT as usize);
         let mut room = self.tree.nodes.space.room();
         room.admit((2 * pages + journal) as u64, class)
