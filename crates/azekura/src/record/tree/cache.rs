@@ -114,6 +114,10 @@ pub(super) struct PageCache {
     pub(super) writes: AtomicU64,
 }
 
+/// A cache of pages of one unit, where that is known when it is compiled: where frames are, and how many words nodes have, are constants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain<'c>(&'c PageCache);
+
 /// The position of a change, and what it has to keep. The pages have changed when it is dropped.
 #[derive(Debug)]
 pub(super) struct AppendedAt {
@@ -198,6 +202,12 @@ impl PageCache {
         // SAFETY: within the reservation, which lives as long as `self`; all zeros, as it comes, it is a frame: a latch as
         // new and words. All its parts may be shared.
         unsafe { &*self.frames.at(at).cast::<Frame>() }
+    }
+
+    /// The same, if its pages are of one unit.
+    #[inline(always)]
+    pub(super) fn plain(&self) -> Option<Plain<'_>> {
+        (self.shape.bytes() == UNIT).then_some(Plain(self))
     }
 
     /// As [`at`](Self::at), where pages are of one unit.
@@ -687,6 +697,23 @@ impl PageCache {
         });
     }
 
+    /// Begins to change the page that is held, in the frame of this number.
+    #[inline(always)]
+    fn begin_change(&self, held: &Held<'_>, number: u32, moment: &AppendedAt) {
+        let frame = held.frame;
+        let about = self.about(number);
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        if frame.words[0].load(Ordering::Relaxed) < moment.newest.at() {
+            self.keep(held.number, frame, moment.at);
+        }
+        held.lock.change();
+        if first_dirty == 0 {
+            about.first_dirty.store(moment.at, Ordering::Relaxed);
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+        frame.words[0].store(moment.at, Ordering::Relaxed);
+    }
+
     /// Takes a page out of use, wherever it is, by a change at `position`; whether it was in use.
     fn empty(&self, page: u32, position: u64) -> bool {
         loop {
@@ -833,21 +860,68 @@ impl NodeStore for PageCache {
 
     #[inline(always)]
     fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
-        let frame = held.frame;
-        let about = self.about(self.number_of(frame));
-        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
-        if frame.words[0].load(Ordering::Relaxed) < moment.newest.at() {
-            self.keep(held.number, frame, moment.at);
-        }
-        held.lock.change();
-        if first_dirty == 0 {
-            about.first_dirty.store(moment.at, Ordering::Relaxed);
-            self.dirty.fetch_add(1, Ordering::Relaxed);
-        }
-        frame.words[0].store(moment.at, Ordering::Relaxed);
+        self.begin_change(held, self.number_of(held.frame), moment);
     }
 
     fn give(&self, held: Held<'_>, moment: &AppendedAt) {
         self.retire(held, moment.at);
+    }
+}
+
+impl NodeStore for Plain<'_> {
+    type Fault = Error;
+    type Moment = AppendedAt;
+    type Charge = ();
+
+    fn error(fault: Error) -> Error {
+        fault
+    }
+
+    #[inline(always)]
+    fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
+        Node::new(&frame.words[HEAD_WORDS..], self.0.order)
+    }
+
+    #[inline(always)]
+    fn frame(&self, number: u32) -> Option<&Frame> {
+        let frame = self.0.table.frame(number);
+        frame.map(|number| self.0.at_plain(number))
+    }
+
+    #[inline(always)]
+    fn holds(&self, frame: &Frame, number: u32) -> bool {
+        self.0.holds(frame, number)
+    }
+
+    fn load(&self, number: u32, stated: &Stated<'_>) -> Result<()> {
+        self.0.load(number, stated)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, number: u32, lines: usize) {
+        self.0.prefetch(number, lines);
+    }
+
+    fn take(&self, (): ()) -> Result<Held<'_>> {
+        self.0.take(())
+    }
+
+    fn give_back(&self, held: Held<'_>) {
+        self.0.give_back(held);
+    }
+
+    fn moment(&self) -> Result<AppendedAt> {
+        self.0.moment()
+    }
+
+    #[inline(always)]
+    fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
+        let at = std::ptr::from_ref(held.frame) as usize - self.0.frames.at(0) as usize;
+        let number = (at / FRAME as usize) as u32;
+        self.0.begin_change(held, number, moment);
+    }
+
+    fn give(&self, held: Held<'_>, moment: &AppendedAt) {
+        self.0.give(held, moment);
     }
 }

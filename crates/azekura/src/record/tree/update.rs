@@ -22,7 +22,7 @@ use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
+use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, Tree, is_sparse};
 use crate::node::{Found, Node, Value};
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
@@ -121,35 +121,43 @@ impl Core {
         class: AllocationClass,
     ) -> Result<()> {
         let (form, run) = self.value(value, class)?;
+        if let Some(tree) = self.plain_tree() {
+            let held = tree.lock_leaf(key)?;
+            return self.store(&tree, held, key, (value, form, run), class);
+        }
         let held = self.tree.lock_leaf(key)?;
-        self.store(held, key, (value, form, run), class)
+        self.store(&self.tree, held, key, (value, form, run), class)
     }
 
-    /// Gives `key` a value, in its leaf, which is held.
+    /// Gives `key` a value, in its leaf, which is held, of the tree in this view.
     #[inline(always)]
-    fn store<'t>(
+    fn store<'t, S>(
         &'t self,
+        tree: &'t Tree<S>,
         mut held: Held<'t>,
         key: &[u8],
         (bytes, value, run): (&[u8], Value<'_>, Option<NewRun<'_>>),
         class: AllocationClass,
-    ) -> Result<()> {
-        let mut node = self.node_of(held.frame);
+    ) -> Result<()>
+    where
+        S: NodeStore<Fault = Error, Moment = AppendedAt, Charge = ()>,
+    {
+        let mut node = tree.node(held.frame);
         let (mut at, mut is_present) = node.find(key);
         while !node.could_set(at, is_present, key, value) {
-            let (left, right) = self.tree.divide(held, key, ())?;
-            held = if self.node_of(right.frame).covers(key) {
+            let (left, right) = tree.divide(held, key, ())?;
+            held = if tree.node(right.frame).covers(key) {
                 right
             } else {
                 left
             };
-            node = self.node_of(held.frame);
+            node = tree.node(held.frame);
             (at, is_present) = node.find(key);
         }
         let before = is_present.then(|| node.value(at));
         let entry = put_entry(key, bytes);
         let moment = self.tree.nodes.append(self.log.pin(), &entry, class)?;
-        self.tree.nodes.change(&held, &moment);
+        tree.nodes.change(&held, &moment);
         let is_set = node.set(at, is_present, key, value);
         debug_assert!(is_set, "it fits");
         self.finish(&moment, i64::from(!is_present), before, run);
@@ -235,7 +243,7 @@ impl Core {
                     LIMITS.check(key, &value)?;
                     self.log.admit(class, put_entry(key, &value).frame_len())?;
                     let (form, run) = self.value(&value, class)?;
-                    self.store(held, key, (&value, form, run), class)?;
+                    self.store(&self.tree, held, key, (&value, form, run), class)?;
                 }
                 Edit::Remove => {
                     self.erase(held, key, DECIDED)?;
