@@ -109,7 +109,14 @@ fn what_a_tree_does_not_do_is_refused_with_what_does() {
 fn a_tree_is_created_with_compressed_pages() {
     let place = Place::new();
     place
-        .run(&["create", "c.db", "--engine", "tree", "--compression", "zstd"])
+        .run(&[
+            "create",
+            "c.db",
+            "--engine",
+            "tree",
+            "--compression",
+            "zstd",
+        ])
         .ok();
     place.run(&["set", "c.db", "a", "b"]).ok();
     let shown = place.run(&["inspect", "c.db"]).ok();

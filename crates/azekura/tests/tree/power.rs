@@ -578,7 +578,10 @@ fn assert_nothing_is_kept(db: &TreeDb) {
     let used = of("used_bytes") - of("waiting_bytes");
     let is_plain = properties.contains(&("compression", "none".into()));
     let most = of("pages") * of("page_bytes");
-    assert!(used == most || !is_plain && 0 < used && used < most, "{properties:?}");
+    assert!(
+        used == most || !is_plain && 0 < used && used < most,
+        "{properties:?}"
+    );
 }
 
 /// Of any cache and shape of records, also one larger than the store: what was filled takes removals, and then the same again. What

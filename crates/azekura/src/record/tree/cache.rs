@@ -32,8 +32,8 @@ use crate::io::Map;
 use crate::io::mmap::prefetch;
 use crate::log::manifest::remedy;
 use crate::log::{AllocationClass, Appended, Entry, Log};
-use crate::node::{Latch, Node};
 use crate::node::tree::{FRAME, Frame, Held, NodeStore, Stated};
+use crate::node::{Latch, Node};
 use crate::order::Order;
 use crate::room;
 

@@ -224,7 +224,8 @@ impl Check<'_> {
         };
         let images = &self.core.tree.nodes.images;
         let decoded = images.decode(image, identity, page, place, &mut put);
-        decoded.map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))?;
+        decoded
+            .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))?;
         if Node::new(&words[HEAD_WORDS..], self.core.tree.order).is_sound() {
             return Ok(());
         }

@@ -144,3 +144,161 @@ impl Images {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is a failed test"
+)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::layout::seal_image;
+    use super::*;
+    use crate::node::Value;
+    use crate::testkit::random::Random;
+
+    const IDENTITY: (u32, u32) = (7, 3);
+    const PAGE: u32 = 12;
+
+    /// A page with records that compress by about so many of eight bytes.
+    fn page(shape: PageShape, of_eight: usize, random: &mut Random) -> Vec<AtomicU64> {
+        let words: Vec<AtomicU64> = (0..shape.words())
+            .map(|_| random.below(u64::MAX).into())
+            .collect();
+        words[0].store(77, Ordering::Relaxed);
+        words[1].store(PAGE.into(), Ordering::Relaxed);
+        let node = Node::new(&words[HEAD_WORDS..], Order::Lexical);
+        node.init(0, None, None);
+        for number in 0_u32.. {
+            let key = number.to_le_bytes();
+            let mut value = random.bytes(100);
+            value[..of_eight * 12].fill(7);
+            let (at, is_present) = node.find(&key);
+            if !node.set(at, is_present, &key, Value::Inside(&value)) {
+                break;
+            }
+        }
+        words
+    }
+
+    fn records(words: &[AtomicU64]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let node = Node::new(&words[HEAD_WORDS..], Order::Lexical);
+        assert!(node.is_sound());
+        let mut key = crate::node::Key::default();
+        let record = |at| {
+            node.key(at, &mut key);
+            let crate::node::Found::Inside(len, offset) = node.value(at) else {
+                panic!("it stands inside");
+            };
+            let mut value = vec![0; len];
+            node.copy(offset, &mut value);
+            (key.bytes().to_vec(), value)
+        };
+        (0..node.count()).map(record).collect()
+    }
+
+    fn decode(images: &Images, image: &[u8], place: Place) -> Result<Vec<AtomicU64>, NoPage> {
+        let words: Vec<AtomicU64> = (0..images.shape.words()).map(|_| 0.into()).collect();
+        let mut put = |at: usize, word| words[at].store(word, Ordering::Relaxed);
+        images.decode(image, IDENTITY, PAGE, place, &mut put)?;
+        Ok(words)
+    }
+
+    fn shape(page_size: u64, compression: Compression) -> PageShape {
+        PageShape::new(page_size, compression).unwrap()
+    }
+
+    #[test]
+    fn a_page_is_what_its_image_states_and_takes_what_it_needs() {
+        let mut random = Random::new(5);
+        for (page_size, compression) in [
+            (4096, Compression::None),
+            (8192, Compression::None),
+            (16384, Compression::None),
+            (8192, Compression::Lz4),
+            (16384, Compression::Lz4),
+            (8192, Compression::Zstd),
+            (16384, Compression::Zstd),
+        ] {
+            let shape = shape(page_size, compression);
+            let images = Images::new(shape, Order::Lexical);
+            let mut taken = Vec::new();
+            for of_eight in 0..=8 {
+                let words = page(shape, of_eight, &mut random);
+                let mut image = vec![9; page_size as usize];
+                let units = images.fill(&words, IDENTITY.1, &mut image);
+                taken.push(units);
+                let image = &mut image[..units as usize * UNIT as usize];
+                let place = seal_image(image, IDENTITY.0, 1000);
+                assert_eq!((place.unit(), place.units()), (1000, units));
+                let read = decode(&images, image, place).unwrap();
+                assert_eq!(read[0].load(Ordering::Relaxed), 77);
+                assert_eq!(read[1].load(Ordering::Relaxed), PAGE.into());
+                assert!(records(&read) == records(&words));
+                for _ in 0..50 {
+                    let (at, bit) = (random.index(image.len()), random.below(8));
+                    image[at] ^= 1 << bit;
+                    assert!(decode(&images, image, place).is_err());
+                    image[at] ^= 1 << bit;
+                }
+            }
+            let whole = shape.units();
+            if compression == Compression::None {
+                assert_eq!(taken, [whole; 9]);
+            } else {
+                assert_eq!((taken[0], taken[8]), (whole, 1), "{taken:?}");
+                assert!(taken.is_sorted_by(|a, b| a >= b), "{taken:?}");
+            }
+        }
+    }
+
+    /// With true checksums.
+    #[test]
+    fn an_image_that_is_no_page_is_refused() {
+        let mut random = Random::new(6);
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let images = Images::new(shape(0, compression), Order::Lexical);
+            let plain = Images::new(shape(16 << 10, Compression::None), Order::Lexical);
+            let refused = |content: &[u8], len: u32| {
+                let mut image = vec![0; 2 * UNIT as usize];
+                image[4] = 3;
+                image[8..12].copy_from_slice(&len.to_le_bytes());
+                image[24..28].copy_from_slice(&PAGE.to_le_bytes());
+                image[IMAGE_HEAD..][..content.len()].copy_from_slice(content);
+                let place = seal_image(&mut image, IDENTITY.0, 9);
+                for images in [&images, &plain] {
+                    let found = decode(images, &image, place);
+                    assert_eq!(found.unwrap_err(), NoPage::Content, "{len} bytes");
+                }
+            };
+            // A node of another length.
+            for len in [0, 1, 4064, NODE_MAX - 1, NODE_MAX + 1, 1 << 20] {
+                let mut packed = vec![0; 30_000];
+                let node = vec![7; len];
+                let len = match compression {
+                    Compression::Zstd => {
+                        let packed_now = zstd::bulk::compress(&node, 0).unwrap();
+                        packed[..packed_now.len()].copy_from_slice(&packed_now);
+                        packed_now.len()
+                    }
+                    _ => {
+                        let packed_now = lz4_flex::block::compress(&node);
+                        packed[..packed_now.len()].copy_from_slice(&packed_now);
+                        packed_now.len()
+                    }
+                };
+                refused(&packed[..len], len as u32);
+            }
+            // None at all, and one that is longer than its image.
+            refused(&[], 0);
+            refused(&[1; 40], u32::MAX);
+            refused(&[1; 40], 2 * UNIT as u32 - IMAGE_HEAD as u32 + 1);
+            for _ in 0..2000 {
+                let content = random.bytes(1 + random.index(3000));
+                refused(&content, content.len() as u32);
+            }
+        }
+    }
+}

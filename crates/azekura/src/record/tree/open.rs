@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::{PageCache, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
-use super::layout::{
-    CHUNK, CLEAR, PUT, PageShape, REMOVE, Root, SHIFTS, Super, UNIT, bitmap_seed,
-};
+use super::layout::{CHUNK, CLEAR, PUT, PageShape, REMOVE, Root, SHIFTS, Super, UNIT, bitmap_seed};
 use super::space::Space;
 use super::table::PageTable;
 use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};

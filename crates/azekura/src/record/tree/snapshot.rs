@@ -30,9 +30,7 @@ use super::{Core, TreeDb, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Ordered, Promise, Reader, Stats, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::explore;
-use crate::node::tree::{
-    Begin, Buffer, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To,
-};
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To};
 use crate::node::{Key, Node};
 use crate::order::Order;
 use crate::range::Range;

@@ -812,3 +812,90 @@ impl SpaceGuard<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::random::Random;
+
+    /// Images of drawn sizes come and go: none lies over another, and each free block is counted.
+    #[test]
+    fn images_lie_side_by_side_and_blocks_are_counted() {
+        let geometry = Geometry { shift: 16, salt: 1 };
+        for block in [1, 2, 4] {
+            let mut random = Random::new(block.into());
+            let mut group = UnitGroup::new(3, geometry, block);
+            let mut there: Vec<(u32, u32)> = Vec::new();
+            for _ in 0..3000 {
+                let count = 1 + random.below(block.into()) as u32;
+                match group.run(random.below(40) as u32, count) {
+                    Some(at) if random.one_in(2) => {
+                        let is_over = |(of, len): &(u32, u32)| at < of + len && *of < at + count;
+                        assert!(!there.iter().any(is_over));
+                        group.take(at, count, None);
+                        there.push((at, count));
+                    }
+                    _ if !there.is_empty() => {
+                        let (at, count) = there.swap_remove(random.index(there.len()));
+                        assert_eq!(group.give(at, count), count);
+                    }
+                    _ => {}
+                }
+                let used: u32 = there.iter().map(|(_, count)| count).sum();
+                assert_eq!(group.free, group.units - used);
+                let is_free = |first: u32| {
+                    let end = first + block;
+                    !there
+                        .iter()
+                        .any(|(at, count)| *at < end && first < at + count)
+                };
+                let firsts = (0..group.units).step_by(block as usize);
+                let free = firsts.filter(|first| is_free(*first)).count() as u32;
+                assert_eq!(group.blocks, free, "blocks of {block}");
+                let again = UnitGroup::of_used(group.used.clone(), 3, geometry, block);
+                let again = again.map(|again| (again.free, again.blocks));
+                assert_eq!(again, Some((group.free, group.blocks)));
+            }
+        }
+    }
+
+    /// One unit of each block is in use: most are free, and no page of four finds room.
+    #[test]
+    fn what_is_kept_is_counted_in_blocks() {
+        use crate::record::tree::{Compression, CreateOptions, TreeDb};
+        let folder = tempfile::tempdir().unwrap();
+        let options = CreateOptions::new()
+            .segment_size(64u64 << 10)
+            .compression(Compression::Lz4)
+            .background(false)
+            .capacity(4u64 << 20);
+        let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+        let space = &db.core.tree.nodes.space;
+        let class = AllocationClass::Cleaning;
+        let mut blocks = Vec::new();
+        let error = loop {
+            match space.room().take_units(&[4], class, true) {
+                Ok(units) => blocks.extend(units),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), Kind::Full, "what is kept is not given");
+        assert!(blocks.len() > 50, "{}", blocks.len());
+        for unit in &blocks {
+            space.room().give_units(unit + 1, 3);
+        }
+        let error = space.room().take_units(&[4], class, true).unwrap_err();
+        assert_eq!(error.kind(), Kind::Full);
+        assert!(space.room().admit(8, class).is_err());
+        for unit in &blocks {
+            space.room().give_units(*unit, 1);
+        }
+        let again = space.room().take_units(&[4; 8], class, true).unwrap();
+        assert!(again.iter().all(|unit| unit % 4 == blocks[0] % 4));
+        for unit in again {
+            space.room().give_units(unit, 4);
+        }
+        db.put(b"one", b"1").unwrap();
+        db.close().unwrap();
+    }
+}

@@ -224,9 +224,8 @@ impl PageCache {
             writer.images.resize(self.batch() * size, 0);
         }
         let images = writer.images.chunks_exact_mut(size);
-        let fill = |(copied, image): (&Copied<'_>, _)| {
-            self.images.fill(&copied.words, self.epoch, image)
-        };
+        let fill =
+            |(copied, image): (&Copied<'_>, _)| self.images.fill(&copied.words, self.epoch, image);
         Ok(copied.iter().zip(images).map(fill).collect())
     }
 
