@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use azekura::Kind;
 use azekura::engine::{Engine, Ordered, Persistent, Reader};
 use azekura::record::tree::{Compression, CreateOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
@@ -208,7 +209,7 @@ fn step(db: &TreeDb, model: &mut Model, (keys, many): (Keys, u64), random: &mut 
 #[test]
 fn a_tree_agrees_with_a_sorted_map() {
     let mut steps = 0;
-    for round in 0..share(24) {
+    for round in 0..share(36) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let drawn = options(&mut random, seed.is_multiple_of(2));

@@ -108,7 +108,8 @@ pub struct CreateOptions {
     /// Bytes of a segment: a power of two from 64 KiB to 64 MiB; 0: the largest to 1 MiB of which the capacity, and the room that the
     /// device has left, hold 512, but 64 KiB at least. 0.
     pub segment_size: u64,
-    /// How pages are stored. A compressed one is as in memory when it is read, so a cache holds as many as without. None.
+    /// How pages are stored; values outside of leaves are stored as they are. A compressed page is decompressed when it comes into the
+    /// cache, which holds as many as without. None.
     pub compression: Compression,
     /// Bytes of a page in memory: 4, 8 or 16 KiB, more than 4 with compression; 0: 16 KiB with it, 4 without. A random read or write
     /// costs one; compressed, a part of one, in units of 4 KiB. 0.

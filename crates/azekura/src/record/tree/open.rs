@@ -6,7 +6,8 @@
 //! done, no checkpoint is made; then pages are written until readers find frames, if most of the cache has changed.
 //!
 //! Closing: a checkpoint, sync, a superblock that states "closed". A journal that does not verify before its end, a damaged root or
-//! bitmap, refuse the open. A damaged page that the journal changes lets the file open for reading.
+//! bitmap, and a write that fails while the journal is done again, refuse the open. A damaged page that the journal changes lets the
+//! file open for reading.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -369,7 +370,8 @@ impl Core {
                         frame.key,
                         frame.value,
                     ) {
-                        Err(error) if is_damage(&error) => {
+                        // What could not be written is no damage of the record: it is still in the journal.
+                        Err(error) if is_damage(&error) && !self.log.is_poisoned() => {
                             self.lose(frame.key, &error);
                             Ok(())
                         }
