@@ -25,6 +25,14 @@ fn options(random: &mut Random, background: bool) -> CreateOptions {
     } else {
         Order::Lexical
     };
+    shaped(random)
+        .order(order)
+        .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]))
+        .opening(opening(random, background))
+}
+
+/// Options with some pages: plain ones of 4 KiB in more than a third of the cases.
+fn shaped(random: &mut Random) -> CreateOptions {
     let compression = *random.choose(&[
         Compression::None,
         Compression::None,
@@ -37,11 +45,8 @@ fn options(random: &mut Random, background: bool) -> CreateOptions {
         _ => *random.choose(&[0, 0, 8 << 10]),
     };
     CreateOptions::new()
-        .order(order)
         .compression(compression)
         .page_size(page_size)
-        .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]))
-        .opening(opening(random, background))
 }
 
 /// What holds for one opening.
