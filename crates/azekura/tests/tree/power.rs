@@ -388,6 +388,7 @@ fn a_batch_that_a_full_store_takes_can_be_removed_again() {
             let options = shaped(&mut Random::new(round as u64 * 3 + keeps))
                 .segment_size(64u64 << 10)
                 .opening(opening.clone());
+            let _shown = case(round as u64, &(&options, count, by_transaction, keeps));
             let path = folder.path().join("a.azt");
             let db = TreeDb::create(&path, &options).unwrap();
             for number in 0..keeps {

@@ -253,7 +253,8 @@ impl Core {
         let chunks = pages.table.chunks() as u64;
         let mut room = pages.space.room();
         let units = u64::from(pages.shape.units());
-        let dirty = may_be_dirty(&room.sizes(), (u64::from(pages.limit()), units), size);
+        let cache = (u64::from(pages.limit()), units, pages.dirty());
+        let dirty = may_be_dirty(&room.sizes(), cache, size);
         let are_dirty = pages.dirty() * units;
         let reserve = reserve(&self.log, &room.sizes(), (dirty, are_dirty), chunks);
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
@@ -263,14 +264,16 @@ impl Core {
     }
 }
 
-/// Units of pages that may be dirty until it is computed again, in so many frames, each of so many units: as many as a segment of the
-/// journal may add are among them.
+/// Units of pages that may be dirty until it is computed again, in so many frames, each of so many units, of which so many are dirty: as
+/// many as a segment of the journal may add are among them.
 pub(super) fn may_be_dirty(
     sizes: &SpaceSizes,
-    (frames, units): (u64, u64),
+    (frames, units, dirty): (u64, u64, u64),
     segment_size: u64,
 ) -> u64 {
-    sizes.pages.min(frames) * units + segment_size / RECORDS_PER_PAGE
+    // A page that is not dirty has an image. Of a chunk that was not read yet, all numbers count as pages.
+    let pages = sizes.pages.min(sizes.used + dirty);
+    pages.min(frames) * units + segment_size / RECORDS_PER_PAGE
 }
 
 /// What a checkpoint needs of the segments for so many units of pages that may be dirty, and that are, and chunks. A page without an

@@ -158,8 +158,9 @@ impl TreeDb {
         }
         let keep = || {
             let sizes = space.room().sizes();
-            let frames = (frames_of(options.cache, shape).into(), shape.units().into());
-            let dirty = may_be_dirty(&sizes, frames, geometry.segment_size());
+            let frames = frames_of(options.cache, shape).into();
+            let cache = (frames, shape.units().into(), 0);
+            let dirty = may_be_dirty(&sizes, cache, geometry.segment_size());
             let chunks = root.chunks.len() as u64;
             log.segments()
                 .keep(reserve(&log, &sizes, (dirty, 0), chunks));
