@@ -18,10 +18,10 @@ use azekura::log::End;
 use azekura::log::manifest::Extent;
 use azekura::node::tree::FRAME_WORDS;
 use azekura::record::tree::layout::{
-    CHUNK, ENGINE, Place, Root, Super, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
-    encode_page,
+    CHUNK, ENGINE, IMAGE_HEAD, Place, Root, Super, UNIT, bitmap_seed, chunk_seed, decode_page,
+    encode_page, seal_image,
 };
-use azekura::record::tree::{CACHE_MIN, CreateOptions, TreeDb};
+use azekura::record::tree::{CACHE_MIN, Compression, CreateOptions, TreeDb};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Verdict, read_all};
 use azekura::{Engine, Kind};
@@ -58,34 +58,40 @@ fn value(number: u32, turn: u32) -> Vec<u8> {
 fn sound() -> &'static [Image] {
     static SOUND: OnceLock<Vec<Image>> = OnceLock::new();
     SOUND.get_or_init(|| {
-        let memory = Memory::new(LIMIT).expect("memory");
-        let storage: Arc<dyn Storage> = memory.clone();
-        let db = TreeDb::create_on(storage, &options()).expect("a new store");
-        let mut images = Vec::new();
-        let mut older = memory.to_vec();
-        let mut keep = |bytes: Vec<u8>| {
-            images.push(Image {
-                older: std::mem::replace(&mut older, bytes.clone()),
-                bytes,
-                ..Image::default()
-            });
-        };
-        for turn in 0..3 {
-            for number in 0..KEYS {
-                db.put(&key(number), &value(number, turn)).expect("a put");
-            }
-            for number in (turn..KEYS).step_by(3) {
-                db.remove(&key(number)).expect("a removal");
-            }
-            if turn < 2 {
-                db.checkpoint().expect("a checkpoint");
-            }
-            keep(memory.to_vec());
-        }
-        db.close().expect("a close");
-        keep(memory.to_vec());
-        images
+        let methods = [Compression::None, Compression::Lz4, Compression::Zstd];
+        methods.into_iter().flat_map(files).collect()
     })
+}
+
+fn files(compression: Compression) -> Vec<Image> {
+    let memory = Memory::new(LIMIT).expect("memory");
+    let storage: Arc<dyn Storage> = memory.clone();
+    let options = options().compression(compression);
+    let db = TreeDb::create_on(storage, &options).expect("a new store");
+    let mut images = Vec::new();
+    let mut older = memory.to_vec();
+    let mut keep = |bytes: Vec<u8>| {
+        images.push(Image {
+            older: std::mem::replace(&mut older, bytes.clone()),
+            bytes,
+            ..Image::default()
+        });
+    };
+    for turn in 0..3 {
+        for number in 0..KEYS {
+            db.put(&key(number), &value(number, turn)).expect("a put");
+        }
+        for number in (turn..KEYS).step_by(3) {
+            db.remove(&key(number)).expect("a removal");
+        }
+        if turn < 2 {
+            db.checkpoint().expect("a checkpoint");
+        }
+        keep(memory.to_vec());
+    }
+    db.close().expect("a close");
+    keep(memory.to_vec());
+    images
 }
 
 fn part(bytes: &mut [u8], of: Extent) -> Option<&mut [u8]> {
@@ -102,15 +108,25 @@ fn forge_page(
 ) -> Option<Place> {
     let unit = Extent {
         offset: place.offset(),
-        len: UNIT,
+        len: u64::from(place.units()) * UNIT,
         crc: 0,
     };
     let image = part(bytes, unit)?;
-    let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
-    decode_page(image, identity, page, place, &mut |at, word| {
-        words[at].store(word, Ordering::Relaxed);
-    })
-    .ok()?;
+    let words = [const { AtomicU64::new(0) }; FRAME_WORDS];
+    let decoded = decode_page(image, identity, page, place, &mut |at, word| {
+        if let Some(to) = words.get(at) {
+            to.store(word, Ordering::Relaxed);
+        }
+    });
+    if decoded.is_err() || place.units() > 1 {
+        // A compressed one, or a large one: its length, or any of its bytes.
+        for _ in 0..random.below(3) {
+            let from = *random.choose(&[8, IMAGE_HEAD]);
+            let at = from + random.index(*random.choose(&[4, 64, image.len() - from]));
+            image[at] ^= random.below(256) as u8;
+        }
+        return Some(seal_image(image, identity.0, place.unit()));
+    }
     // The header of the node comes first.
     let last = *random.choose(&[8, 64, FRAME_WORDS as u64]);
     for _ in 0..random.below(3) {
@@ -135,7 +151,7 @@ fn forge_chunk(bytes: &mut [u8], own: &Super, root: &mut Root, random: &mut Rand
     }
     for _ in 0..random.below(3) {
         let slot = *random.choose(&set);
-        let place = Place::decode(u64::from_le_bytes(places[slot]))?;
+        let place = Place::decode(u64::from_le_bytes(places[slot]), 4)?;
         let page = (at * CHUNK + slot) as u32;
         let forged = match random.below(4) {
             0 => number(random),

@@ -14,6 +14,7 @@ use std::path::Path;
 use azekura::engine::Bookmark;
 use azekura::error::Result;
 use azekura::record::hash::{Compression, CreateOptions, OpenOptions};
+use azekura::record::tree;
 use azekura::size::parse_size;
 use azekura::{Affects, Db, Durability, Edit, Engine, Error, Kind, Reader};
 use azekura_wire::durability;
@@ -88,13 +89,16 @@ impl Writing {
 /// What a new file is given and keeps.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// How values are stored: none, lz4 (fast) or zstd (smaller) [default: none; rebuild: as they are]
+    /// How values, or pages of a tree, are stored: none, lz4 (fast) or zstd (smaller) [default: none; rebuild: as they are]
     #[arg(long, value_parser = parse_compression, value_name = "METHOD")]
     compression: Option<Compression>,
     /// Size of a segment, a power of two from 4KiB to 64MiB: the unit in which space is reused
     /// [default: by the capacity and the free space, 1MiB at most; rebuild: as it is]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     segment_size: Option<u64>,
+    /// Size of a page of a tree file
+    #[arg(skip)]
+    page_size: Option<u64>,
 }
 
 impl Shape {
@@ -104,19 +108,17 @@ impl Shape {
         options.segment_size = self.segment_size.unwrap_or(options.segment_size);
         options
     }
-}
 
-impl Shape {
-    /// The segment size of a new tree file, or 0. `Invalid` for what a tree has not.
-    pub(crate) fn of_tree(self) -> Result<u64> {
-        if self
-            .compression
-            .is_some_and(|method| method != Compression::None)
+    /// The same of a tree file. Another compression has pages of its own size.
+    pub(crate) fn over_tree(self, mut options: tree::CreateOptions) -> tree::CreateOptions {
+        if let Some(compression) = self.compression
+            && compression != options.compression
         {
-            let error = Error::new(Kind::Invalid, "a tree file does not compress values");
-            return Err(error.remedy("leave --compression out, or choose --engine hash"));
+            (options.compression, options.page_size) = (compression, 0);
         }
-        Ok(self.segment_size.unwrap_or(0))
+        options.page_size = self.page_size.unwrap_or(options.page_size);
+        options.segment_size = self.segment_size.unwrap_or(options.segment_size);
+        options
     }
 }
 
@@ -131,6 +133,7 @@ pub(crate) fn shape_of(db: &Db) -> Shape {
     Shape {
         compression: property("compression").and_then(|word| parse_compression(word).ok()),
         segment_size: property("segment_size").and_then(|size| size.parse().ok()),
+        page_size: property("page_bytes").and_then(|size| size.parse().ok()),
     }
 }
 

@@ -9,7 +9,8 @@
 //! | `engine` | `hash`, `tree`; else by the name: a tree if that ends with `.azt` | creating |
 //! | `shards` | 1 to 256: so many files, each for a part of the keys ([`shard`](crate::shard)) | creating; when it is opened it must be that |
 //! | `segment_size` | a size, as `64KiB` | creating |
-//! | `compression` | `none`, `lz4`, `zstd` | creating a hash file |
+//! | `compression` | `none`, `lz4`, `zstd` | creating |
+//! | `page_size` | `4KiB`, `8KiB`, `16KiB` | creating a tree file |
 //! | `order` | the name of an [`Order`] | creating a tree file; when it is opened it must be that |
 //! | `cache` | a size | a tree file |
 //! | `space_ratio` | a number, as `1.5` | a hash file |
@@ -27,16 +28,18 @@ use std::time::Duration;
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::order::Order;
+use crate::record::compression::Compression;
 use crate::record::{hash, tree};
 use crate::shard::SHARDS_MAX;
 use crate::size::parse_size;
 
 /// All names, with the engine that they are of and when they are given.
-const NAMES: [(&str, Option<FileEngine>, When); 10] = [
+const NAMES: [(&str, Option<FileEngine>, When); 11] = [
     ("engine", None, When::Creating),
     ("shards", None, When::Always),
     ("segment_size", None, When::Creating),
-    ("compression", Some(FileEngine::Hash), When::Creating),
+    ("compression", None, When::Creating),
+    ("page_size", Some(FileEngine::Tree), When::Creating),
     ("order", Some(FileEngine::Tree), When::Always),
     ("cache", Some(FileEngine::Tree), When::Always),
     ("space_ratio", Some(FileEngine::Hash), When::Always),
@@ -216,6 +219,11 @@ impl<'p> PathParameters<'p> {
         })
     }
 
+    fn compression(&self) -> Result<Option<Compression>> {
+        let from_word = Compression::from_word;
+        self.value("compression", "none, lz4 or zstd", from_word)
+    }
+
     fn order(&self) -> Result<Option<Order>> {
         self.value(
             "order",
@@ -238,9 +246,7 @@ impl<'p> PathParameters<'p> {
         opening.capacity = self.size("capacity")?.unwrap_or(opening.capacity);
         let segment_size = self.size("segment_size")?;
         options.segment_size = segment_size.unwrap_or(options.segment_size);
-        let from_word = hash::Compression::from_word;
-        let compression = self.value("compression", "none, lz4 or zstd", from_word)?;
-        options.compression = compression.unwrap_or(options.compression);
+        options.compression = self.compression()?.unwrap_or(options.compression);
         Ok(options)
     }
 
@@ -255,6 +261,8 @@ impl<'p> PathParameters<'p> {
         opening.capacity = self.size("capacity")?.unwrap_or(opening.capacity);
         let segment_size = self.size("segment_size")?;
         options.segment_size = segment_size.unwrap_or(options.segment_size);
+        options.compression = self.compression()?.unwrap_or(options.compression);
+        options.page_size = self.size("page_size")?.unwrap_or(options.page_size);
         let order = self.order()?;
         options.order = order.unwrap_or(options.order);
         options.opening.expected_order = order;
@@ -295,7 +303,8 @@ mod tests {
     #[test]
     fn options_are_what_is_stated_and_else_the_defaults() {
         let given = of(
-            "a.azt?cache=2MiB&order=decimal&sync_interval=250ms&durability=power&capacity=1GiB&segment_size=64KiB",
+            "a.azt?cache=2MiB&order=decimal&sync_interval=250ms&durability=power&capacity=1GiB&segment_size=64KiB\
+             &compression=zstd&page_size=8KiB",
         );
         let tree = given.unwrap().of_tree(true).unwrap();
         assert_eq!(
@@ -308,11 +317,15 @@ mod tests {
             (Durability::Power, 1 << 30)
         );
         assert_eq!(tree.segment_size, 64 << 10);
+        assert_eq!(
+            (tree.compression, tree.page_size),
+            (Compression::Zstd, 8 << 10)
+        );
         let given = of("a.azh?compression=lz4&space_ratio=2&sync_interval=3s").unwrap();
         let hash = given.of_hash(true).unwrap();
         assert_eq!(
             (hash.compression, hash.opening.space_ratio),
-            (hash::Compression::Lz4, 2.0)
+            (Compression::Lz4, 2.0)
         );
         assert_eq!(hash.opening.sync_interval, Some(Duration::from_secs(3)));
         let usual = tree::CreateOptions::new();
@@ -327,7 +340,7 @@ mod tests {
             (
                 "a.azt?cach=1MiB",
                 true,
-                "engine, shards, segment_size, order, cache, durability, sync_interval, capacity",
+                "engine, shards, segment_size, compression, page_size, order, cache, durability, sync_interval, capacity",
             ),
             ("a.azt?cache", true, "`cache` has no value"),
             (

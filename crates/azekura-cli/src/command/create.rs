@@ -55,14 +55,12 @@ impl Create {
     }
 
     fn make_tree(&self) -> Result<Outcome> {
-        let shape = self.shape.of_tree()?;
         let order = self.order.as_deref().and_then(Order::from_name);
         let opening = tree::OpenOptions::new().capacity(self.writing.options().opening.capacity);
         let options = tree::CreateOptions::new()
             .order(order.unwrap_or_default())
-            .segment_size(shape)
             .opening(opening);
-        let db = TreeDb::create(&self.file, &options)?;
+        let db = TreeDb::create(&self.file, &self.shape.over_tree(options))?;
         self.writing.finish(&db)?;
         db.close()?;
         Ok(Outcome::Yes)

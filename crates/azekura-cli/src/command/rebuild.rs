@@ -81,14 +81,10 @@ impl Rebuild {
             let options = self.shape.over(shape.over(options));
             return HashDb::create_on(storage, &options).map(Db::from);
         };
-        let segment_size = match self.shape.of_tree()? {
-            0 => shape.of_tree()?,
-            size => size,
-        };
         let options = tree::CreateOptions::new()
             .order(order)
-            .segment_size(segment_size)
             .capacity(self.room.options().capacity);
+        let options = self.shape.over_tree(shape.over_tree(options));
         TreeDb::create_on(storage, &options).map(Db::from)
     }
 

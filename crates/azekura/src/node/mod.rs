@@ -280,6 +280,12 @@ impl<'m> Node<'m> {
             .saturating_sub((HEADER_WORDS + self.count()) * 8)
     }
 
+    /// Where its bytes are that belong to no slot and no item.
+    pub fn free(self) -> std::ops::Range<usize> {
+        let slots_end = (HEADER_WORDS + self.count()) * 8;
+        slots_end..self.lowest().min(self.size())
+    }
+
     /// Bytes of slots and of items in use.
     pub fn used(self) -> usize {
         let items = self.items_end().saturating_sub(self.lowest() + self.dead());

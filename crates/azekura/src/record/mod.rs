@@ -4,10 +4,11 @@
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `node`, `format` and `io`, or here: `gate` (moments without updates),
 //! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `key_bookmark` (places in an order of
-//! keys), `table` (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
+//! keys), `table` (records in memory that are found by their keys), `many` (what an update of many keys means), `compression`, `limits`.
 
 mod bookmark;
 pub mod cache;
+pub mod compression;
 pub(crate) mod gate;
 mod group;
 pub mod hash;

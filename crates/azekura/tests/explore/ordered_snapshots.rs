@@ -10,6 +10,7 @@ use azekura::engine::{Persistent, Reader};
 use azekura::io::sim::SimDisk;
 use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::Random;
+use azekura::testkit::configuration::compression;
 use azekura::testkit::schedule::Threads;
 use azekura::{Edit, Engine, Kind, Result};
 
@@ -41,6 +42,7 @@ fn store(seed: u64) -> TreeDb {
         .capacity(SimDisk::FILE_SIZE_MAX);
     let options = CreateOptions::new()
         .segment_size(64u64 << 10)
+        .compression(compression(&mut Random::new(seed)))
         .opening(opening);
     let db = TreeDb::create_in(&disk.directory(), Path::new("a.azt"), &options).unwrap();
     for account_number in 0..ACCOUNTS {

@@ -10,8 +10,9 @@ use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
 use azekura::order::Order;
 use azekura::record::skip::{EditOptions, SkipDb};
-use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
+use azekura::record::tree::{Compression, CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::Random;
+use azekura::testkit::configuration::compression;
 use azekura::testkit::storm::{Engine, Promise, Shape, Store};
 use azekura::{Durability, Edit, Engine as _, Kind, Reader as _, Result, Verbs as _};
 
@@ -184,6 +185,7 @@ impl Tree {
             .capacity(SimDisk::FILE_SIZE_MAX);
         let options = CreateOptions::new()
             .order(order)
+            .compression(compression(random))
             .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10]));
         Self(options.opening(opening))
     }
@@ -191,6 +193,8 @@ impl Tree {
     /// One that is full all the time, of the least capacity or a little more.
     fn draw_full(random: &mut Random) -> Self {
         let Self(options) = Self::draw(random);
+        // The least capacity holds few pages of 16 KiB: such stores are filled in `tests/tree`.
+        let options = options.compression(Compression::None);
         let opening = options
             .opening
             .clone()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use azekura::engine::{Ordered, Persistent, Reader};
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory, Storage};
-use azekura::record::tree::{CreateOptions, TreeDb, repair};
+use azekura::record::tree::{Compression, CreateOptions, TreeDb, repair};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Error, Kind, Result};
@@ -409,6 +409,95 @@ fn a_flipped_bit_costs_its_page() {
             disk.rot(NAME, offset, 1 << random.below(8));
         },
     );
+}
+
+/// Units of a file in which a compressed image begins, with its length.
+fn packed_images(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let begins = |(number, unit): (usize, &[u8])| {
+        let word = |at: usize| u32::from_le_bytes(*unit[at..].first_chunk().unwrap());
+        let len = word(8) as usize;
+        let is_packed = (1..16 << 10).contains(&len) && word(12) == 0 && word(28) == 0;
+        is_packed.then_some((number * 4096, 32 + len))
+    };
+    let units = bytes.chunks_exact(4096).enumerate().skip(4);
+    units.filter_map(begins).collect()
+}
+
+#[test]
+fn a_bit_of_any_compressed_page_is_noticed_and_costs_that_page() {
+    let mut tried = 0;
+    for (round, compression) in [Compression::Lz4, Compression::Zstd]
+        .into_iter()
+        .enumerate()
+    {
+        let mut random = Random::new(round as u64 + round_seed());
+        let folder = tempfile::tempdir().unwrap();
+        let (path, damaged) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
+        let options = CreateOptions::new().compression(compression);
+        let options = options.segment_size(64u64 << 10).background(false);
+        let db = TreeDb::create(&path, &options).unwrap();
+        let key = |number: u32| format!("{number:06}").into_bytes();
+        let value = |number: u32| format!("{number:>200}").into_bytes();
+        let count = 1500;
+        (0..count).for_each(|number| db.put(&key(number), &value(number)).unwrap());
+        db.checkpoint().unwrap();
+        let properties = db.inspect();
+        let pages = properties
+            .iter()
+            .find(|(name, _)| *name == "pages")
+            .unwrap();
+        let pages: u64 = pages.1.parse().unwrap();
+        db.close().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let mut noticed = 0;
+        for (offset, len) in packed_images(&bytes) {
+            let mut bytes = bytes.clone();
+            bytes[offset + random.index(len)] ^= 1 << random.below(8);
+            std::fs::write(&damaged, &bytes).unwrap();
+            let db = TreeDb::open(&damaged, &options.opening).unwrap();
+            let mut lost = 0;
+            for number in 0..count {
+                match db.get(&key(number)) {
+                    Ok(found) => assert!(found == Some(value(number))),
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+                        assert!(error.to_string().contains("it costs the records from"));
+                        lost += 1;
+                    }
+                }
+            }
+            let report = db.check(&mut |_, _| {}).unwrap();
+            assert_eq!(report.is_sound(), lost == 0);
+            if lost == 0 {
+                continue;
+            }
+            noticed += 1;
+            assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+            assert!(report.damage[0].contains("it costs the records from"));
+            // The root costs all of them.
+            assert!(lost < 200 || lost == count, "{lost} records are lost");
+            drop(db);
+            let target = folder.path().join("c.azt");
+            let report = repair(&damaged, &target, &mut |_, _| {}).unwrap();
+            assert_eq!(report.recovered, u64::from(count - lost));
+            let repaired = TreeDb::open(&target, &options.opening).unwrap();
+            let shape = |db: &TreeDb| {
+                let of = |(name, _): &(&str, String)| matches!(*name, "compression" | "page_bytes");
+                db.inspect().into_iter().filter(of).collect::<Vec<_>>()
+            };
+            let expected = [
+                ("page_bytes", "16384".to_owned()),
+                ("compression", compression.word().to_owned()),
+            ];
+            assert_eq!(shape(&repaired), expected);
+            drop(repaired);
+            std::fs::remove_file(&target).unwrap();
+        }
+        // Those that are no more were written before, and superseded.
+        assert_eq!(noticed, pages, "of all pages a bit is noticed");
+        tried += noticed;
+    }
+    tried_at_least(tried, 30, "compressed pages of which a bit was flipped");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use azekura::engine::{Engine, Persistent, Reader};
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::order::Order;
-use azekura::record::tree::{CACHE_MIN, CreateOptions, TreeDb};
+use azekura::record::tree::{CACHE_MIN, Compression, CreateOptions, TreeDb};
 use azekura::testkit::fixture::{Difference, Fixtures, NEWER, REORDERED, demand_seen, hex};
 use azekura::testkit::suite::tried_at_least;
 use azekura::{Edit, Result};
@@ -21,8 +21,11 @@ const SEGMENT: usize = 64 << 10;
 /// Where the first segment begins.
 const SEGMENTS: usize = 16 << 10;
 
-/// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear, or with removals of ranges.
-const NAMES: [&str; 5] = ["empty", "closed", "killed", "cleared", "ranged"];
+/// Empty; closed; killed with a journal after a checkpoint, and with one that begins with a clear, or with removals of ranges; closed with
+/// larger pages, and with compressed ones.
+const NAMES: [&str; 8] = [
+    "empty", "closed", "killed", "cleared", "ranged", "large", "lz4", "zstd",
+];
 
 const FIXTURES: Fixtures = Fixtures {
     engine: "tree",
@@ -36,6 +39,16 @@ fn options() -> CreateOptions {
         .background(false)
         .cache(CACHE_MIN)
         .capacity(ROOM)
+}
+
+/// The pages of a fixture.
+fn shape(name: &str) -> (u64, Compression) {
+    match name {
+        "large" => (8 << 10, Compression::None),
+        "lz4" => (16 << 10, Compression::Lz4),
+        "zstd" => (16 << 10, Compression::Zstd),
+        _ => (4 << 10, Compression::None),
+    }
 }
 
 fn listing(db: &TreeDb) -> Result<String> {
@@ -58,7 +71,9 @@ fn put(db: &TreeDb, numbers: std::ops::Range<u64>, len: usize) {
 /// A store of this name, and its records: leaves and inner pages, short and empty values, one outside of its leaf, removals, a batch.
 fn make(name: &str) -> (Vec<u8>, String) {
     let memory = Memory::new(ROOM).unwrap();
-    let db = TreeDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, &options()).unwrap();
+    let (page_size, compression) = shape(name);
+    let options = options().page_size(page_size).compression(compression);
+    let db = TreeDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, &options).unwrap();
     if name != "empty" {
         put(&db, 0..300, 20);
         db.put(b"", b"of the empty key").unwrap();
@@ -126,6 +141,19 @@ fn holds(bytes: &[u8], list: &str) -> std::result::Result<(), String> {
         .ok_or("a new record is gone".into())
 }
 
+/// The pages of a file of these bytes, as it states them.
+fn shape_of(bytes: &[u8]) -> (u64, Compression) {
+    let storage: Arc<dyn Storage> = Memory::from_bytes(bytes, ROOM).unwrap();
+    let db = TreeDb::open_on(storage, &options().opening).unwrap();
+    let properties = db.inspect();
+    let of = |name| {
+        let found = properties.iter().find(|(of, _)| *of == name);
+        &found.unwrap().1[..]
+    };
+    let compression = Compression::from_word(of("compression")).unwrap();
+    (of("page_bytes").parse().unwrap(), compression)
+}
+
 #[test]
 fn trees_of_version_1_hold_what_was_put_there() {
     FIXTURES.write(&NAMES, |name, file| {
@@ -137,6 +165,7 @@ fn trees_of_version_1_hold_what_was_put_there() {
     for name in NAMES {
         let (bytes, list) = FIXTURES.read(name);
         holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
+        assert_eq!(shape_of(&bytes), shape(name), "{name}");
         // What is written now holds the same.
         let (bytes, made) = make(name);
         assert!(made == list, "{name}");

@@ -18,7 +18,7 @@ use std::ops::Bound;
 
 use azekura::Durability;
 use azekura::order::Order;
-use azekura::record::tree::{CreateOptions, OpenOptions};
+use azekura::record::tree::{Compression, CreateOptions, OpenOptions};
 use azekura::testkit::Random;
 
 /// Options of a small tree: little cache, so that pages give way; small segments; a worker or none.
@@ -28,10 +28,28 @@ fn options(random: &mut Random, background: bool) -> CreateOptions {
     } else {
         Order::Lexical
     };
-    CreateOptions::new()
+    shaped(random)
         .order(order)
         .segment_size(*random.choose(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]))
         .opening(opening(random, background))
+}
+
+/// Options with some pages: plain ones of 4 KiB in more than a third of the cases.
+fn shaped(random: &mut Random) -> CreateOptions {
+    let compression = *random.choose(&[
+        Compression::None,
+        Compression::None,
+        Compression::None,
+        Compression::Lz4,
+        Compression::Zstd,
+    ]);
+    let page_size = match compression {
+        Compression::None => *random.choose(&[0, 0, 0, 8 << 10, 16 << 10]),
+        _ => *random.choose(&[0, 0, 8 << 10]),
+    };
+    CreateOptions::new()
+        .compression(compression)
+        .page_size(page_size)
 }
 
 /// What holds for one opening.
@@ -131,6 +149,10 @@ fn value(random: &mut Random, usual: u64) -> Vec<u8> {
         1 => 500 + random.below(30),
         _ => random.below(usual),
     };
+    if random.one_in(4) {
+        // One that does not compress.
+        return random.bytes(len as usize);
+    }
     let byte = random.below(256) as u8;
     let mut value = vec![byte; len as usize];
     for (at, stamp) in random.bytes(8).into_iter().enumerate() {

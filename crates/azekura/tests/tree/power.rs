@@ -20,7 +20,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Kind, Result};
 
-use super::{Ends, Keys, draw_ends, is_in, simulated, value};
+use super::{Ends, Keys, draw_ends, is_in, shaped, simulated, value};
 
 const NAME: &str = "power.azt";
 
@@ -419,9 +419,10 @@ fn a_batch_that_a_full_store_takes_can_be_removed_again() {
             let opening = OpenOptions::new()
                 .background(round % 2 == 0)
                 .capacity(4u64 << 20);
-            let options = CreateOptions::new()
+            let options = shaped(&mut Random::new(round as u64 * 3 + keeps))
                 .segment_size(64u64 << 10)
                 .opening(opening.clone());
+            let _shown = case(round as u64, &(&options, count, by_transaction, keeps));
             let path = folder.path().join("a.azt");
             let db = TreeDb::create(&path, &options).unwrap();
             for number in 0..keeps {
@@ -610,7 +611,12 @@ fn assert_nothing_is_kept(db: &TreeDb) {
         found.1.parse::<u64>().unwrap()
     };
     let used = of("used_bytes") - of("waiting_bytes");
-    assert_eq!(used, of("pages") * of("page_bytes"), "{properties:?}");
+    let is_plain = properties.contains(&("compression", "none".into()));
+    let most = of("pages") * of("page_bytes");
+    assert!(
+        used == most || !is_plain && 0 < used && used < most,
+        "{properties:?}"
+    );
 }
 
 /// Of any cache and shape of records, also one larger than the store: what was filled takes removals, and then the same again. What
@@ -624,7 +630,7 @@ fn a_store_that_was_full_is_filled_again_after_removals() {
         let capacity = *random.choose(&[2 << 20, 4 << 20, 8 << 20]);
         let cache = *random.choose(&[256 << 10, 1 << 20, 4 << 20, 256 << 20]);
         let opening = OpenOptions::new().cache(cache).capacity(capacity);
-        let options = CreateOptions::new().opening(opening.background(false));
+        let options = shaped(&mut random).opening(opening.background(false));
         let (len, failures) = (
             *random.choose(&[20, 100, 400, 3000]),
             *random.choose(&[1, 5, 20]),

@@ -73,8 +73,8 @@ pub trait NodeStore {
     /// What a fault is to callers.
     fn error(fault: Self::Fault) -> Error;
 
-    /// The node in a frame.
-    fn node<'f>(&self, frame: &'f Frame) -> Node<'f>;
+    /// The node in a frame, which is one of the store's; it may have more words than a [`Frame`], after these.
+    fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f>;
     /// The frame of a node; `None`: it is not in memory. What is no node's number has some frame, or none.
     fn frame(&self, number: u32) -> Option<&Frame>;
     /// Whether a frame holds this node. Asked between two looks at the version of its latch, or under its lock.
@@ -195,7 +195,7 @@ pub struct Tree<S> {
 impl<S: NodeStore> Tree<S> {
     /// The node in a frame.
     #[inline(always)]
-    pub fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
+    pub fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
         self.nodes.node(frame)
     }
 

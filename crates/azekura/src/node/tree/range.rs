@@ -142,7 +142,7 @@ impl<S: NodeStore> Tree<S> {
 
     /// The leaf, and the entry of `key` in it, if that is to be taken out.
     pub fn found_in<'t>(
-        &self,
+        &'t self,
         excision: &Excision<'t>,
         key: &[u8],
     ) -> Option<((usize, usize), Node<'t>)> {

@@ -93,6 +93,7 @@ use recover::Known;
 
 #[doc(inline)]
 pub use crate::log::{LogPosition, Retention};
+pub use crate::record::compression::Compression;
 pub use reader::HashReader;
 pub use repair::{repair, repair_storage};
 pub use report::{Doubt, Doubted, RepairReport};
@@ -101,46 +102,6 @@ pub use report::{Doubt, Doubted, RepairReport};
 pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
 /// Longest value.
 pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
-
-/// How the values of a file are stored; fixed when it is created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Compression {
-    /// As they are.
-    #[default]
-    None = 0,
-    /// lz4: fast, about half the size of text.
-    Lz4 = 1,
-    /// zstd at its default level: slower to write, smaller.
-    Zstd = 2,
-}
-
-impl Compression {
-    const fn from_byte(byte: u8) -> Option<Self> {
-        Some(match byte {
-            0 => Self::None,
-            1 => Self::Lz4,
-            2 => Self::Zstd,
-            _ => return None,
-        })
-    }
-
-    /// Its word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Lz4 => "lz4",
-            Self::Zstd => "zstd",
-        }
-    }
-
-    /// The one of this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::None, Self::Lz4, Self::Zstd]
-            .into_iter()
-            .find(|of| of.word() == word)
-    }
-}
 
 /// How a hash file is created. The defaults fit a file of any size. Only `opening` can be chosen anew when it is opened again.
 #[derive(Clone, Debug, Default)]

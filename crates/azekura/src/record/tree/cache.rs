@@ -10,7 +10,9 @@
 //! 4. What is dirty does not give way before it was written (`write_back`). Who finds no frame writes pages itself.
 //! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
 //!
-//! The memory of frames is one reservation; a frame is one for as long as the store lives. It does not know keys.
+//! The memory of frames is one reservation; a frame is one for as long as the store lives. A page of more than 4 KiB has a frame of as
+//! many: it begins as a [`Frame`] does, and its words go on after that. [`Plain`] is the same cache where it is known that pages are
+//! frames. It does not know keys.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
@@ -18,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::cut::{Cuts, Kept, Newest, Taking};
-use super::layout::{HEAD_WORDS, NoPage, Place, UNIT, Words, decode_page};
+use super::image::Images;
+use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
@@ -29,9 +32,10 @@ use crate::io::Map;
 use crate::io::mmap::prefetch;
 use crate::log::manifest::remedy;
 use crate::log::{AllocationClass, Appended, Entry, Log};
-use crate::node::Node;
 use crate::node::tree::{FRAME, Frame, Held, NodeStore, Stated};
+use crate::node::{Latch, Node};
 use crate::order::Order;
+use crate::room;
 
 /// The position of changes that are replayed: before all others of an opening.
 pub(super) const REPLAYED: u64 = 1;
@@ -43,6 +47,8 @@ const FRESH: u64 = u64::MAX;
 const NO_PAGE: u64 = u32::MAX as u64;
 /// Addresses reserved for frames.
 const RESERVED_BYTES: u64 = 1 << 38;
+/// Frames that a cache has, however small.
+const FRAMES_MIN: u64 = 64;
 /// Bytes after which frames are in huge pages.
 const SMALL_BYTES: u64 = 2 << 20;
 /// Frames that the hand passes at a time.
@@ -65,6 +71,8 @@ pub(super) struct About {
 #[derive(Debug, Default)]
 pub(super) struct PageWriter {
     pub(super) images: Vec<u8>,
+    /// Neighbours on storage that are not neighbours in `images`.
+    pub(super) joined: Vec<u8>,
     /// Where the search for dirty pages continues.
     pub(super) hand: u32,
 }
@@ -77,7 +85,12 @@ pub(super) struct PageCache {
     pub(super) table: PageTable,
     pub(super) cuts: Cuts,
     pub(super) epoch: u32,
+    /// What its pages are.
+    pub(super) shape: PageShape,
+    pub(super) images: Images,
     order: Order,
+    /// Words of a node.
+    node_words: usize,
     frames: Arc<Map>,
     about: Arc<Map>,
     /// Frames that hold nothing.
@@ -100,6 +113,10 @@ pub(super) struct PageCache {
     /// Pages written. Relaxed: a count.
     pub(super) writes: AtomicU64,
 }
+
+/// A cache of pages of one unit, where that is known when it is compiled: where frames are, and how many words nodes have, are constants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain<'c>(&'c PageCache);
 
 /// The position of a change, and what it has to keep. The pages have changed when it is dropped.
 #[derive(Debug)]
@@ -135,19 +152,21 @@ pub(super) fn costs(stated: &Stated<'_>) -> String {
     )
 }
 
-/// Frames for so many bytes.
-fn frames_of(cache: u64) -> u32 {
-    (cache.min(RESERVED_BYTES) / FRAME) as u32
+/// Frames of pages of this shape for so many bytes.
+pub(super) fn frames_of(cache: u64, shape: PageShape) -> u32 {
+    let cache = cache.clamp(FRAMES_MIN * shape.bytes(), RESERVED_BYTES);
+    (cache >> shape.shift()) as u32
 }
 
 impl PageCache {
-    /// A cache of so many bytes above a table. `Io` if the system refuses the addresses.
+    /// A cache of so many bytes, or of 64 pages if these are more, above a table. `Io` if the system refuses the addresses.
     pub(super) fn new(
-        (log, epoch, order): (Arc<Log>, u32, Order),
+        (log, epoch, order, shape): (Arc<Log>, u32, Order, PageShape),
         (space, table): (Space, PageTable),
         cache: u64,
     ) -> Result<Self> {
-        let frames = Map::anonymous(RESERVED_BYTES, None)?;
+        // The last frame may be the last of the smallest, and its words are looked at as those of a page.
+        let frames = Map::anonymous(RESERVED_BYTES + PAGE_MAX as u64, None)?;
         frames.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         let given_out_at_open = space.room().pages();
         Ok(Self {
@@ -156,12 +175,15 @@ impl PageCache {
             table,
             cuts: Cuts::default(),
             epoch,
+            shape,
+            images: Images::new(shape, order),
             order,
+            node_words: shape.words() - HEAD_WORDS,
             frames,
             about: Map::anonymous(RESERVED_BYTES / FRAME * size_of::<About>() as u64, None)?,
             free: Mutex::default(),
             made: AtomicU32::new(0),
-            limit: AtomicU32::new(frames_of(cache)),
+            limit: AtomicU32::new(frames_of(cache, shape)),
             hand: AtomicU32::new(0),
             dirty: AtomicU64::new(0),
             writer: Mutex::default(),
@@ -176,10 +198,48 @@ impl PageCache {
     #[inline(always)]
     #[expect(clippy::cast_ptr_alignment, reason = "a frame begins a page")]
     pub(super) fn at(&self, number: u32) -> &Frame {
-        let number = u64::from(number) & (RESERVED_BYTES / FRAME - 1);
+        let at = u64::from(number) << self.shape.shift() & (RESERVED_BYTES - FRAME);
         // SAFETY: within the reservation, which lives as long as `self`; all zeros, as it comes, it is a frame: a latch as
         // new and words. All its parts may be shared.
+        unsafe { &*self.frames.at(at).cast::<Frame>() }
+    }
+
+    /// The same, if its pages are of one unit.
+    #[inline(always)]
+    pub(super) fn plain(&self) -> Option<Plain<'_>> {
+        (self.shape.bytes() == UNIT).then_some(Plain(self))
+    }
+
+    /// As [`at`](Self::at), where pages are of one unit.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "a frame begins a page")]
+    fn at_plain(&self, number: u32) -> &Frame {
+        let number = u64::from(number) & (RESERVED_BYTES / FRAME - 1);
+        // SAFETY: as above.
         unsafe { &*self.frames.at(number * FRAME).cast::<Frame>() }
+    }
+
+    /// So many words of a frame from one on, at most those of the largest page.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "a frame's words are aligned")]
+    fn words_from(&self, frame: &Frame, first: usize, count: usize) -> &Words {
+        let at = std::ptr::from_ref(frame) as usize - self.frames.at(0) as usize;
+        let at = at as u64 & (RESERVED_BYTES - FRAME);
+        let first = at + (size_of::<Latch>() + first * 8) as u64;
+        debug_assert!(size_of::<Latch>() + (HEAD_WORDS + self.node_words) * 8 <= PAGE_MAX);
+        // SAFETY: `at` is below the end of the frames, and what is reserved goes beyond that by the largest page, in which the words of
+        // any page lie. It lives as long as `self`, is zeros or words, and all its words may be shared.
+        unsafe { std::slice::from_raw_parts(self.frames.at(first).cast::<AtomicU64>(), count) }
+    }
+
+    /// All words of a frame: those of a [`Frame`], and those after it.
+    pub(super) fn words(&self, frame: &Frame) -> &Words {
+        self.words_from(frame, 0, HEAD_WORDS + self.node_words)
+    }
+
+    /// Words for a page outside of a frame. `Full` if there is no memory.
+    pub(super) fn blank(&self) -> Result<Vec<AtomicU64>> {
+        room::collect((0..self.shape.words()).map(|_| AtomicU64::new(0)))
     }
 
     /// What is known of a frame.
@@ -202,7 +262,7 @@ impl PageCache {
     /// The number of a frame.
     pub(super) fn number_of(&self, frame: &Frame) -> u32 {
         let start = self.frames.at(0) as usize;
-        ((std::ptr::from_ref(frame) as usize - start) / FRAME as usize) as u32
+        ((std::ptr::from_ref(frame) as usize - start) >> self.shape.shift()) as u32
     }
 
     /// The page that a frame holds.
@@ -224,7 +284,7 @@ impl PageCache {
 
     /// Bytes of frames that hold pages.
     pub(super) fn memory_bytes(&self) -> u64 {
-        u64::from(self.made()) * FRAME
+        u64::from(self.made()) * self.shape.bytes()
     }
 
     /// Pages that are not on storage as they are.
@@ -441,7 +501,7 @@ impl PageCache {
                 self.give_frame(number);
                 continue;
             }
-            match self.read_page(page, place, stated, &frame.words) {
+            match self.read_page(page, place, stated, self.words(frame)) {
                 Ok(()) => {
                     let stamp = frame.words[0].load(Ordering::Relaxed);
                     about.stamp.store(stamp, Ordering::Relaxed);
@@ -484,21 +544,14 @@ impl PageCache {
         words: &Words,
     ) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let mut image = [0; UNIT as usize];
-        let identity = (self.log.geometry().salt, self.epoch);
-        let storage = self.log.storage();
-        let mut put = |at: usize, word: u64| {
-            if at != 1
-                && let Some(to) = words.get(at)
-            {
-                to.store(word, Ordering::Relaxed);
+        match place.units() {
+            1 => self.read_image(page, place, &mut [0; UNIT as usize], words)?,
+            units => {
+                let mut image = [0; PAGE_MAX];
+                let image = &mut image[..units as usize * UNIT as usize];
+                self.read_image(page, place, image, words)?;
             }
-        };
-        storage
-            .read_at(place.offset(), &mut image)
-            .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
-        decode_page(&image, identity, page, place, &mut put)
-            .map_err(|reason| self.no_page(page, place, reason))?;
+        }
         let node = Node::new(&words[HEAD_WORDS..], self.order);
         if !node.is_sound() {
             return Err(self.damaged(page, Some(place), "a page holds impossible values"));
@@ -509,11 +562,32 @@ impl PageCache {
         Ok(())
     }
 
+    /// Reads a page's image by way of a buffer of its size.
+    #[inline(always)]
+    fn read_image(&self, page: u32, place: Place, image: &mut [u8], words: &Words) -> Result<()> {
+        let identity = (self.log.geometry().salt, self.epoch);
+        let storage = self.log.storage();
+        let mut put = |at: usize, word: u64| {
+            if at != 1
+                && let Some(to) = words.get(at)
+            {
+                to.store(word, Ordering::Relaxed);
+            }
+        };
+        storage
+            .read_at(place.offset(), image)
+            .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
+        self.images
+            .decode(image, identity, page, place, &mut put)
+            .map_err(|reason| self.no_page(page, place, reason))
+    }
+
     fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {
         let what = match reason {
             NoPage::Sum => "a page is damaged",
             NoPage::Old => "a page is not the one that was written last",
             NoPage::Other(_) => "another page stands where a page was written",
+            NoPage::Content => "a page is written in a form that its file does not have",
         };
         self.damaged(page, Some(place), what)
     }
@@ -618,9 +692,26 @@ impl PageCache {
             if first_dirty == 0 {
                 Kept::Image(Place(about.place.load(Ordering::Relaxed)))
             } else {
-                Kept::copy(&frame.words)
+                Kept::copy(self.words(frame))
             }
         });
+    }
+
+    /// Begins to change the page that is held, in the frame of this number.
+    #[inline(always)]
+    fn begin_change(&self, held: &Held<'_>, number: u32, moment: &AppendedAt) {
+        let frame = held.frame;
+        let about = self.about(number);
+        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
+        if frame.words[0].load(Ordering::Relaxed) < moment.newest.at() {
+            self.keep(held.number, frame, moment.at);
+        }
+        held.lock.change();
+        if first_dirty == 0 {
+            about.first_dirty.store(moment.at, Ordering::Relaxed);
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+        frame.words[0].store(moment.at, Ordering::Relaxed);
     }
 
     /// Takes a page out of use, wherever it is, by a change at `position`; whether it was in use.
@@ -716,8 +807,9 @@ impl NodeStore for PageCache {
     }
 
     #[inline(always)]
-    fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
-        Node::new(&frame.words[HEAD_WORDS..], self.order)
+    fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
+        let words = self.words_from(frame, HEAD_WORDS, self.node_words);
+        Node::new(words, self.order)
     }
 
     #[inline(always)]
@@ -795,18 +887,7 @@ impl NodeStore for PageCache {
 
     #[inline(always)]
     fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
-        let frame = held.frame;
-        let about = self.about(self.number_of(frame));
-        let first_dirty = about.first_dirty.load(Ordering::Relaxed);
-        if frame.words[0].load(Ordering::Relaxed) < moment.newest.at() {
-            self.keep(held.number, frame, moment.at);
-        }
-        held.lock.change();
-        if first_dirty == 0 {
-            about.first_dirty.store(moment.at, Ordering::Relaxed);
-            self.dirty.fetch_add(1, Ordering::Relaxed);
-        }
-        frame.words[0].store(moment.at, Ordering::Relaxed);
+        self.begin_change(held, self.number_of(held.frame), moment);
     }
 
     fn give(&self, held: Held<'_>, moment: &AppendedAt) {
@@ -839,5 +920,63 @@ impl NodeStore for PageCache {
                 }
             }
         }
+    }
+}
+
+impl NodeStore for Plain<'_> {
+    type Fault = Error;
+    type Moment = AppendedAt;
+    type Charge = ();
+
+    fn error(fault: Error) -> Error {
+        fault
+    }
+
+    #[inline(always)]
+    fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
+        Node::new(&frame.words[HEAD_WORDS..], self.0.order)
+    }
+
+    #[inline(always)]
+    fn frame(&self, number: u32) -> Option<&Frame> {
+        let frame = self.0.table.frame(number);
+        frame.map(|number| self.0.at_plain(number))
+    }
+
+    #[inline(always)]
+    fn holds(&self, frame: &Frame, number: u32) -> bool {
+        self.0.holds(frame, number)
+    }
+
+    fn load(&self, number: u32, stated: &Stated<'_>) -> Result<()> {
+        self.0.load(number, stated)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, number: u32, lines: usize) {
+        self.0.prefetch(number, lines);
+    }
+
+    fn take(&self, (): ()) -> Result<Held<'_>> {
+        self.0.take(())
+    }
+
+    fn give_back(&self, held: Held<'_>) {
+        self.0.give_back(held);
+    }
+
+    fn moment(&self) -> Result<AppendedAt> {
+        self.0.moment()
+    }
+
+    #[inline(always)]
+    fn change(&self, held: &Held<'_>, moment: &AppendedAt) {
+        let at = std::ptr::from_ref(held.frame) as usize - self.0.frames.at(0) as usize;
+        let number = (at / FRAME as usize) as u32;
+        self.0.begin_change(held, number, moment);
+    }
+
+    fn give(&self, held: Held<'_>, moment: &AppendedAt) {
+        self.0.give(held, moment);
     }
 }

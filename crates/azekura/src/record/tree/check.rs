@@ -14,20 +14,20 @@
 //! Damage is reported with the range of keys that it costs.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::Core;
 use super::bitmap::{Compared, GroupBits, IMPOSSIBLE, Sighting};
 use super::cache::costs;
 use super::cluster::cluster_of;
 use super::layout::{
-    CHUNK, HEAD_WORDS, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed, decode_page,
+    CHUNK, HEAD_WORDS, PAGE_MAX, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed,
 };
 use crate::engine::CheckReport;
 use crate::error::{Error, Kind, Result, quote};
 use crate::kernel::superblock::damaged_slots;
 use crate::log::manifest::{Extent, read_extent};
-use crate::node::tree::{FRAME_WORDS, ROOT, Stated};
+use crate::node::tree::{ROOT, Stated};
 use crate::node::{Found, Key, Node};
 
 /// What a check has.
@@ -55,6 +55,7 @@ impl Core {
             report.rewritable += 1;
         }
         let salt = self.log.geometry().salt;
+        let units_max = self.tree.nodes.shape.units();
         let mut places = Vec::new();
         for (number, extent) in self.tree.nodes.table.extents().into_iter().enumerate() {
             if extent.len == 0 {
@@ -66,7 +67,8 @@ impl Core {
                 Ok(bytes) => {
                     report.bytes += extent.len;
                     places.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| {
-                        Place::decode(u64::from_le_bytes(*bytes)).unwrap_or(Place::NONE)
+                        let place = Place::decode(u64::from_le_bytes(*bytes), units_max);
+                        place.unwrap_or(Place::NONE)
                     }));
                 }
                 Err(error) => {
@@ -171,11 +173,17 @@ impl Check<'_> {
     fn page(&mut self, page: u32, stated: &Stated<'_>) {
         let place = self.places.get(page as usize).copied();
         let place = place.unwrap_or(Place::NONE);
-        let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
-        if let Err(what) = self.read(page, place, &words) {
-            self.report.note(format!("{what}: {}", costs(stated)));
-            return;
-        }
+        let read = match self.core.tree.nodes.blank() {
+            Ok(words) => self.read(page, place, &words).map(|()| words),
+            Err(error) => Err(format!("page {page} is not read: {error}")),
+        };
+        let words = match read {
+            Ok(words) => words,
+            Err(what) => {
+                self.report.note(format!("{what}: {}", costs(stated)));
+                return;
+            }
+        };
         self.done += 1;
         if self.done.is_multiple_of(64) {
             (self.progress)(self.done, self.total);
@@ -198,22 +206,27 @@ impl Check<'_> {
         }
         let offset = place.offset();
         let unit = place.unit();
-        if !self.meet(unit..unit + 1, &|| format!("page {page}")) {
+        let units = u64::from(place.units());
+        if !self.meet(unit..unit + units, &|| format!("page {page}")) {
             return Err(format!("page {page} shares its place at offset {offset}"));
         }
-        let mut image = [0; UNIT as usize];
+        let mut image = [0; PAGE_MAX];
+        let image = &mut image[..(units * UNIT) as usize];
         let log = &self.core.log;
         log.storage()
-            .read_at(offset, &mut image)
+            .read_at(offset, image)
             .map_err(|error| format!("page {page} cannot be read: {}", error.without_remedy()))?;
-        self.report.bytes += UNIT;
+        self.report.bytes += units * UNIT;
         let identity = (log.geometry().salt, self.core.tree.nodes.epoch);
-        decode_page(&image, identity, page, place, &mut |at, word| {
+        let mut put = |at: usize, word: u64| {
             if let Some(to) = words.get(at) {
                 to.store(word, Ordering::Relaxed);
             }
-        })
-        .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))?;
+        };
+        let images = &self.core.tree.nodes.images;
+        let decoded = images.decode(image, identity, page, place, &mut put);
+        decoded
+            .map_err(|reason| format!("page {page} at offset {offset} is damaged ({reason:?})"))?;
         if Node::new(&words[HEAD_WORDS..], self.core.tree.order).is_sound() {
             return Ok(());
         }

@@ -21,13 +21,12 @@ use super::cut::Taking;
 use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
 use super::space::SpaceSizes;
 use super::table::Location;
-use super::write_back::BATCH;
 use crate::error::{Kind, Result};
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{End, Log, Reserve, Use, parts};
 
-/// Bytes of the journal in which a page may come in.
+/// Bytes of the journal in which a page of a unit may come in; a larger one in as many more.
 const RECORDS_PER_PAGE: u64 = 1024;
 /// Segments that a checkpoint may need besides pages and parts.
 const SPARE: u64 = 3;
@@ -253,8 +252,11 @@ impl Core {
         let size = self.log.geometry().segment_size();
         let chunks = pages.table.chunks() as u64;
         let mut room = pages.space.room();
-        let dirty = may_be_dirty(&room.sizes(), u64::from(pages.limit()), size);
-        let reserve = reserve(&self.log, &room.sizes(), (dirty, pages.dirty()), chunks);
+        let units = u64::from(pages.shape.units());
+        let cache = (u64::from(pages.limit()), units, pages.dirty());
+        let dirty = may_be_dirty(&room.sizes(), cache, size);
+        let are_dirty = pages.dirty() * units;
+        let reserve = reserve(&self.log, &room.sizes(), (dirty, are_dirty), chunks);
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
         room.keep(dirty.max(parts) + SPARE * (size / UNIT));
         drop(room);
@@ -262,13 +264,20 @@ impl Core {
     }
 }
 
-/// Pages that may be dirty until it is computed again: as many as a segment of the journal may add are among them.
-pub(super) fn may_be_dirty(sizes: &SpaceSizes, frames: u64, segment_size: u64) -> u64 {
-    sizes.pages.min(frames) + segment_size / RECORDS_PER_PAGE
+/// Units of pages that may be dirty until it is computed again, in so many frames, each of so many units, of which so many are dirty: as
+/// many as a segment of the journal may add are among them.
+pub(super) fn may_be_dirty(
+    sizes: &SpaceSizes,
+    (frames, units, dirty): (u64, u64, u64),
+    segment_size: u64,
+) -> u64 {
+    // A page that is not dirty has an image. Of a chunk that was not read yet, all numbers count as pages.
+    let pages = sizes.pages.min(sizes.used + dirty);
+    pages.min(frames) * units + segment_size / RECORDS_PER_PAGE
 }
 
-/// What a checkpoint needs of the segments for so many pages that may be dirty, and that are, and chunks. A page without an image
-/// keeps the unit that it is written to, and the checkpoint after that needs as much again: as many as are dirty are such pages.
+/// What a checkpoint needs of the segments for so many units of pages that may be dirty, and that are, and chunks. A page without an
+/// image keeps the units that it is written to, and the checkpoint after that needs as much again: as many as are dirty are such pages.
 pub(super) fn reserve(
     log: &Log,
     sizes: &SpaceSizes,
@@ -277,7 +286,7 @@ pub(super) fn reserve(
 ) -> Reserve {
     let size = log.geometry().segment_size();
     // Units that are free between others are as good as those of free segments.
-    let missing = dirty.saturating_sub(sizes.units - sizes.used);
+    let missing = dirty.saturating_sub(sizes.free);
     let groups = (sizes.units * UNIT).div_ceil(size);
     let bitmaps = sizes.units / 8 + 16 * groups;
     let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
@@ -301,7 +310,7 @@ impl PageCache {
                 return Ok(());
             }
             let mut saved = 0;
-            for batch in frames.chunks(BATCH) {
+            for batch in frames.chunks(self.batch()) {
                 let mut writer = self.writer.lock();
                 saved += self.save(&mut writer, batch, true)?;
             }

@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Place, Words};
 use crate::explore::{self, Mutex, MutexGuard};
-use crate::node::tree::FRAME_WORDS;
 
 /// A cut is coming.
 const COMING: u64 = u64::MAX;
@@ -55,11 +54,8 @@ pub(super) enum Kept {
 impl Kept {
     /// A copy of words.
     pub(super) fn copy(words: &Words) -> Self {
-        let copy = [const { AtomicU64::new(0) }; FRAME_WORDS];
-        for (to, from) in copy.iter().zip(words) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        Self::Words(Arc::new(copy))
+        let word = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Relaxed));
+        Self::Words(words.iter().map(word).collect())
     }
 
     fn is_words(&self) -> bool {
@@ -324,6 +320,7 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::tree::FRAME_WORDS;
 
     #[test]
     fn a_change_is_counted_on_its_side_of_the_cut() {

@@ -1,8 +1,11 @@
 //! A group: neighbouring segments whose units are pages and runs, and which of the units are in use.
 //!
 //! A unit is young if it was taken since the cut of the last checkpoint, for what that does not name: it is free as soon as it is
-//! superseded. The era, a number that rises with each cut, makes all that was young old, without a look at it. It does not know what is
-//! in a unit, nor when one may be given back.
+//! superseded. The era, a number that rises with each cut, makes all that was young old, without a look at it.
+//!
+//! A *block* is as many units, side by side from a multiple of that number, as a page has. A page finds room wherever a block is free,
+//! however short it is when it is compressed: so free blocks, not units, are what a checkpoint may rely on. It does not know what is in a
+//! unit, nor when one may be given back.
 
 use super::bitmap::{bit, set, units_of};
 use crate::log::Geometry;
@@ -16,6 +19,10 @@ pub(super) struct UnitGroup {
     pub(super) units: u32,
     /// Units that are free.
     pub(super) free: u32,
+    /// Blocks of which all units are.
+    pub(super) blocks: u32,
+    /// Units of a block.
+    block: u32,
     /// A bit for each that is in use.
     pub(super) used: Vec<u64>,
     /// Those taken since the last cut, for what that does not name; of another era, none.
@@ -24,14 +31,16 @@ pub(super) struct UnitGroup {
 }
 
 impl UnitGroup {
-    /// One of which all units are free.
-    pub(super) fn new(segments: u32, geometry: Geometry) -> Self {
+    /// One of which all units are free, with blocks of so many.
+    pub(super) fn new(segments: u32, geometry: Geometry, block: u32) -> Self {
         let units = units_of(segments, geometry) as u32;
         let words = units.div_ceil(64) as usize;
         Self {
             segments,
             units,
             free: units,
+            blocks: units / block,
+            block,
             used: vec![0; words],
             young: vec![0; words],
             era: 0,
@@ -42,6 +51,34 @@ impl UnitGroup {
         bit(&self.used, at)
     }
 
+    /// One with these units in use. `None`: they are too many.
+    pub(super) fn of_used(
+        used: Vec<u64>,
+        segments: u32,
+        geometry: Geometry,
+        block: u32,
+    ) -> Option<Self> {
+        let mut group = Self::new(segments, geometry, block);
+        let in_use: u32 = used.iter().map(|word| word.count_ones()).sum();
+        group.free = group.units.checked_sub(in_use)?;
+        group.used = used;
+        group.blocks = group.free_blocks(0, group.units);
+        Some(group)
+    }
+
+    /// How many blocks are free of those that these units are in.
+    fn free_blocks(&self, at: u32, count: u32) -> u32 {
+        if self.block == 1 {
+            return (at..at + count).filter(|at| !self.is_used(*at)).count() as u32;
+        }
+        let blocks = at / self.block..(at + count).div_ceil(self.block);
+        let is_free = |block: &u32| {
+            let first = block * self.block;
+            (first..first + self.block).all(|at| !self.is_used(at))
+        };
+        blocks.filter(is_free).count() as u32
+    }
+
     /// Takes units into use; `young_in`: for what no checkpoint names, in this era.
     pub(super) fn take(&mut self, at: u32, count: u32, young_in: Option<u64>) {
         if let Some(era) = young_in
@@ -50,22 +87,26 @@ impl UnitGroup {
             self.young.fill(0);
             self.era = era;
         }
+        self.blocks -= self.free_blocks(at, count);
         for at in at..at + count {
             debug_assert!(!self.is_used(at));
             set(&mut self.used, at, true);
             set(&mut self.young, at, young_in.is_some());
         }
         self.free -= count;
+        debug_assert!(self.block == 1 || self.free_blocks(at, count) == 0);
     }
 
     /// How many of these were in use, and are not any more.
     pub(super) fn give(&mut self, at: u32, count: u32) -> u32 {
         let given = (at..at + count).filter(|at| self.is_used(*at)).count() as u32;
+        self.blocks -= self.free_blocks(at, count);
         for at in at..at + count {
             set(&mut self.used, at, false);
             set(&mut self.young, at, false);
         }
         self.free += given;
+        self.blocks += self.free_blocks(at, count);
         given
     }
 

@@ -6,8 +6,8 @@
 //! |---|---|---|
 //! | 0 | 4 | segment size as a power of two, 16 to 26 |
 //! | 4 | 4 | salt of all checksums in this file |
-//! | 8 | 8 | zero |
-//! | 16 | 1 | zero |
+//! | 8 | 1, 7 | bytes of a page as a power of two, 12 to 14 (0: 12), zero |
+//! | 16 | 1 | compression of pages: 0 none, 1 lz4, 2 zstd |
 //! | 17 | 71 | what it states of the log (`log::manifest`) |
 //! | 88 | 8 | records at the moment where replay begins |
 //! | 96 | 8 | next segment sequence |
@@ -36,19 +36,20 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 34, the upper of 61 | unit of 4 KiB in the file, from its beginning |
+//! | 2, the upper of 63 | units of the image, less one |
+//! | 34 | its first unit of 4 KiB in the file, from its beginning |
 //! | 27 | the lower bits of the image's checksum: an image that was lost or misplaced is noticed though its sum is right |
 //!
-//! A page's image:
+//! A page's image, of as many units as a page has, or, compressed, of fewer:
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
-//! | 0 | 4 | CRC32C of all after it, seeded with salt and unit |
+//! | 0 | 4 | CRC32C of all after it, seeded with salt and first unit |
 //! | 4 | 4 | epoch of the opening that wrote it |
-//! | 8 | 8 | zero |
+//! | 8 | 4, 4 | length of the compressed node; 0: it is not compressed; zero |
 //! | 16 | 8 | position of the last change in that opening: sequence, offset (0: before it) |
 //! | 24 | 4, 4 | page number, zero |
-//! | 32 | 4064 | the node (`node`) |
+//! | 32 | .. | the node (`node`), which fills the page; or it compressed, then zeros |
 //!
 //! A value of more than 510 bytes is a *run* of units; the word in its leaf has 32 bits of unit, 1 that states whether it is a list, 19 of
 //! length in units less one, and 12 bits of the run's checksum:
@@ -100,8 +101,9 @@ use crate::kernel::Payload;
 use crate::kernel::superblock::manifest_within;
 use crate::log::Geometry;
 use crate::log::manifest::{Extent, Manifest, Needed};
-use crate::node::tree::{FRAME, FRAME_WORDS};
+use crate::node::tree::FRAME;
 use crate::order::{KeyBounds, Order};
+use crate::record::compression::Compression;
 
 /// The engine's word in the superblock.
 pub const ENGINE: [u8; 8] = *b"tree\0\0\0\0";
@@ -132,12 +134,17 @@ pub const UNIT: u64 = FRAME;
 pub const CHUNK: usize = 512;
 /// Words of a frame before the node's.
 pub const HEAD_WORDS: usize = 2;
+/// Bytes of an image before the node.
+pub const IMAGE_HEAD: usize = 32;
+/// Bytes of the largest page.
+pub const PAGE_MAX: usize = 1 << PageShape::SHIFT_MAX;
 /// Bytes of a run before the value.
 pub const RUN_HEAD: usize = 8;
 
 /// Lower bits of a checksum that a place keeps.
 const CHECK_BITS: u32 = 27;
 const UNIT_BITS: u32 = 34;
+const UNITS_BITS: u32 = 2;
 const RUN_CHECK_BITS: u32 = 12;
 const RUN_UNITS_BITS: u32 = 19;
 const RUN_LIST: u64 = 1 << (RUN_UNITS_BITS + RUN_CHECK_BITS);
@@ -180,6 +187,63 @@ pub fn decode_bounds(bytes: &[u8]) -> Option<KeyBounds<'_>> {
     take.0.is_empty().then_some(bounds)
 }
 
+/// What all pages of a file have in common; fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageShape {
+    /// Bytes of a page as a power of two.
+    shift: u32,
+    /// How images are stored.
+    pub compression: Compression,
+}
+
+impl PageShape {
+    const SHIFT_MIN: u32 = UNIT.trailing_zeros();
+    const SHIFT_MAX: u32 = 14;
+
+    /// Pages of one unit.
+    pub const PLAIN: Self = Self {
+        shift: Self::SHIFT_MIN,
+        compression: Compression::None,
+    };
+
+    /// Pages of so many bytes: 4, 8 or 16 KiB; 0: 16 where they are compressed, else 4. `None` for other sizes, and for a page of one
+    /// unit that is to be compressed: it cannot take less.
+    pub fn new(page_size: u64, compression: Compression) -> Option<Self> {
+        let is_plain = compression == Compression::None;
+        let size = match page_size {
+            0 if is_plain => UNIT,
+            0 => PAGE_MAX as u64,
+            size => size,
+        };
+        let shift = size.trailing_zeros();
+        let least = Self::SHIFT_MIN + u32::from(!is_plain);
+        let is_size = size.is_power_of_two() && (least..=Self::SHIFT_MAX).contains(&shift);
+        is_size.then_some(Self { shift, compression })
+    }
+
+    /// Bytes of a page as a power of two.
+    #[inline(always)]
+    pub fn shift(self) -> u32 {
+        self.shift
+    }
+
+    /// Bytes of a page.
+    #[inline(always)]
+    pub fn bytes(self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Units of a page that is not compressed.
+    pub fn units(self) -> u32 {
+        1 << (self.shift - Self::SHIFT_MIN)
+    }
+
+    /// Words of a frame after its latch.
+    pub fn words(self) -> usize {
+        (self.bytes() as usize - IMAGE_HEAD) / 8 + HEAD_WORDS
+    }
+}
+
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
@@ -187,6 +251,8 @@ pub struct Super {
     pub manifest: Manifest,
     /// The order of keys.
     pub order: Order,
+    /// What its pages are.
+    pub shape: PageShape,
     /// Records where replay begins.
     pub count: u64,
 }
@@ -201,8 +267,8 @@ impl Payload for Super {
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
-            .u64(0)
-            .u8(0);
+            .u64(self.shape.shift.into())
+            .u8(self.shape.compression as u8);
         self.manifest.give(&mut give);
         let name = self.order.name().as_bytes();
         give.u64(self.count)
@@ -213,17 +279,18 @@ impl Payload for Super {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (manifest, count, name) = parts(bytes)?;
+        let (manifest, shape, count, name) = parts(bytes)?;
         let order = Order::of_file(name).ok()?;
         Some(Self {
             manifest,
             order,
+            shape,
             count,
         })
     }
 
     fn unknown(bytes: &[u8]) -> Option<Error> {
-        let (_, _, name) = parts(bytes)?;
+        let (.., name) = parts(bytes)?;
         Order::of_file(name).err()
     }
 
@@ -243,20 +310,25 @@ impl Payload for Super {
 }
 
 /// What a payload states: of the log, how many records, the name of the order. `None`: impossible values.
-fn parts(bytes: &[u8]) -> Option<(Manifest, u64, &[u8])> {
+fn parts(bytes: &[u8]) -> Option<(Manifest, PageShape, u64, &[u8])> {
     let mut take = Take(bytes);
     let geometry = Geometry {
         shift: take.u32()?,
         salt: take.u32()?,
     };
-    let _zero = (take.u64()?, take.u8()?);
+    let page_size = match take.u64()? {
+        0 => UNIT,
+        shift => 1_u64.checked_shl(u32::try_from(shift).ok()?)?,
+    };
+    let compression = Compression::from_byte(take.u8()?)?;
+    let shape = PageShape::new(page_size, compression)?;
     let mut manifest = Manifest::take(geometry, &mut take)?;
     let count = take.u64()?;
     manifest.next_sequence = take.u64()?;
     let len = take.u8()?;
     let name = take.bytes(len.into())?;
     let sound = SHIFTS.contains(&geometry.shift) && manifest.is_sound();
-    sound.then_some((manifest, count, name))
+    sound.then_some((manifest, shape, count, name))
 }
 
 /// What the root of a checkpoint states.
@@ -337,18 +409,27 @@ impl Place {
     /// Nowhere.
     pub const NONE: Self = Self(0);
 
-    fn new(unit: u64, sum: u32) -> Self {
-        Self(unit << CHECK_BITS | u64::from(sum) & ((1 << CHECK_BITS) - 1))
+    fn new(unit: u64, units: u32, sum: u32) -> Self {
+        debug_assert!(unit >> UNIT_BITS == 0 && (1..=1 << UNITS_BITS).contains(&units));
+        let place = u64::from(units - 1) << UNIT_BITS | unit;
+        Self(place << CHECK_BITS | u64::from(sum) & ((1 << CHECK_BITS) - 1))
     }
 
-    /// One as it stands in a chunk. `None`: impossible.
-    pub fn decode(word: u64) -> Option<Self> {
-        (word >> (UNIT_BITS + CHECK_BITS) == 0).then_some(Self(word))
+    /// One as it stands in a chunk, of a page of so many units at most. `None`: impossible.
+    pub fn decode(word: u64, units_max: u32) -> Option<Self> {
+        let is_place = word >> (UNITS_BITS + UNIT_BITS + CHECK_BITS) == 0;
+        let place = Self(word);
+        (is_place && place.units() <= units_max).then_some(place)
     }
 
-    /// The unit.
+    /// The first unit.
     pub fn unit(self) -> u64 {
-        self.0 >> CHECK_BITS
+        self.0 >> CHECK_BITS & ((1 << UNIT_BITS) - 1)
+    }
+
+    /// How many units.
+    pub fn units(self) -> u32 {
+        (self.0 >> (UNIT_BITS + CHECK_BITS)) as u32 + 1
     }
 
     /// The offset in the file.
@@ -435,10 +516,10 @@ fn run_seed(salt: u32, unit: u64, is_list: bool) -> u32 {
 }
 
 /// The words of a frame after its latch, outside of a frame: position of the last change, page number, node.
-pub type Words = [AtomicU64; FRAME_WORDS];
+pub type Words = [AtomicU64];
 
-/// A page's image, to be written at `unit`; where it is then.
-pub fn encode_page(words: &Words, (salt, epoch): (u32, u32), unit: u64, image: &mut [u8]) -> Place {
+/// Fills an image with a page that is not compressed, but for its checksum.
+pub fn fill_image(words: &Words, epoch: u32, image: &mut [u8]) {
     let mut give = image.as_chunks_mut::<8>().0.iter_mut();
     let mut put = |word: u64| {
         if let Some(bytes) = give.next() {
@@ -450,11 +531,21 @@ pub fn encode_page(words: &Words, (salt, epoch): (u32, u32), unit: u64, image: &
     for word in words {
         put(word.load(Ordering::Relaxed));
     }
+}
+
+/// Sums an image, of whole units, to be written from `unit` on; where it is then.
+pub fn seal_image(image: &mut [u8], salt: u32, unit: u64) -> Place {
     let sum = crc(page_seed(salt, unit), image.get(4..).unwrap_or_default());
     if let Some(head) = image.first_chunk_mut::<4>() {
         *head = sum.to_le_bytes();
     }
-    Place::new(unit, sum)
+    Place::new(unit, (image.len() as u64 / UNIT) as u32, sum)
+}
+
+/// A page's image, not compressed, to be written at `unit`; where it is then.
+pub fn encode_page(words: &Words, (salt, epoch): (u32, u32), unit: u64, image: &mut [u8]) -> Place {
+    fill_image(words, epoch, image);
+    seal_image(image, salt, unit)
 }
 
 /// Why an image is not a page's.
@@ -466,17 +557,26 @@ pub enum NoPage {
     Old,
     /// It is another page's.
     Other(u32),
+    /// It is whole, and holds nothing that a page is made of: it has another length, or does not decompress.
+    Content,
 }
 
-/// Verifies an image and gives its words to `put`, in order, with their numbers; the position of the last change is 0 if another
-/// opening wrote it.
-pub fn decode_page(
+/// What the head of a verified image states.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageHead {
+    /// The first words of a frame.
+    pub words: [u64; HEAD_WORDS],
+    /// Bytes of the compressed node; 0: it is not compressed.
+    pub packed_len: u32,
+}
+
+/// Verifies an image; the position of the last change is 0 if another opening wrote it.
+pub fn decode_head(
     image: &[u8],
     (salt, epoch): (u32, u32),
     page: u32,
     place: Place,
-    put: &mut dyn FnMut(usize, u64),
-) -> Result<(), NoPage> {
+) -> Result<ImageHead, NoPage> {
     let words = image.as_chunks::<8>().0;
     let word = |at: usize| words.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let sum = crc(
@@ -493,11 +593,36 @@ pub fn decode_page(
         return Err(NoPage::Other(word(3) as u32));
     }
     let is_of_now = (word(0) >> 32) as u32 == epoch;
-    put(0, if is_of_now { word(2) } else { 0 });
-    for at in 1..FRAME_WORDS {
-        put(at, word(2 + at));
+    Ok(ImageHead {
+        words: [if is_of_now { word(2) } else { 0 }, word(3)],
+        packed_len: word(1) as u32,
+    })
+}
+
+/// Verifies an image that is not compressed, and gives the words of its page to `put`, in order, with their numbers.
+pub fn decode_page(
+    image: &[u8],
+    identity: (u32, u32),
+    page: u32,
+    place: Place,
+    put: &mut dyn FnMut(usize, u64),
+) -> Result<(), NoPage> {
+    let head = decode_head(image, identity, page, place)?;
+    if head.packed_len != 0 {
+        return Err(NoPage::Content);
     }
+    give_words(head, image.get(IMAGE_HEAD..).unwrap_or_default(), put);
     Ok(())
+}
+
+/// Gives the words of a page to `put`, of which this is the head and the node.
+pub fn give_words(head: ImageHead, node: &[u8], put: &mut dyn FnMut(usize, u64)) {
+    for (at, word) in head.words.into_iter().enumerate() {
+        put(at, word);
+    }
+    for (at, bytes) in node.as_chunks::<8>().0.iter().enumerate() {
+        put(HEAD_WORDS + at, u64::from_le_bytes(*bytes));
+    }
 }
 
 fn page_seed(salt: u32, unit: u64) -> u32 {
@@ -508,6 +633,7 @@ fn page_seed(salt: u32, unit: u64) -> u32 {
 #[expect(clippy::indexing_slicing, reason = "a panic is a failed test")]
 mod tests {
     use super::*;
+    use crate::node::tree::FRAME_WORDS;
 
     #[test]
     fn a_root_is_what_was_encoded() {
@@ -536,6 +662,7 @@ mod tests {
     #[test]
     fn a_page_is_known_by_its_place_its_sum_and_its_number() {
         let words = [const { AtomicU64::new(0) }; FRAME_WORDS];
+        assert_eq!(PageShape::PLAIN.words(), FRAME_WORDS);
         for (at, word) in words.iter().enumerate() {
             word.store(at as u64 * 3, Ordering::Relaxed);
         }
@@ -551,7 +678,7 @@ mod tests {
         assert_eq!(read(&image, 8, place), Err(NoPage::Other(9)));
         assert_eq!(read(&image, 9, Place(place.0 ^ 1)), Err(NoPage::Old));
         assert_eq!(
-            read(&image, 9, Place::new(78, place.0 as u32)),
+            read(&image, 9, Place::new(78, 1, place.0 as u32)),
             Err(NoPage::Sum)
         );
         image[100] ^= 4;

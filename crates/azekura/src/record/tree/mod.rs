@@ -3,7 +3,7 @@
 //! Promises:
 //! 1. An acknowledged update survives `kill -9`; with `Durability::Power`, or after `sync`, loss of power. After a power cut the
 //!    store is what a prefix of its updates made, up to a sync at least; an `update_many` is in it wholly or not at all.
-//! 2. A lookup takes no lock and stores nothing where its pages are in the cache; each page that is not costs one read of 4 KiB, and
+//! 2. A lookup takes no lock and stores nothing where its pages are in the cache; each page that is not costs one read of it, and
 //!    inner pages are 0.6 % of all. An update locks its leaf, appends its record to the journal, and changes the leaf in memory.
 //! 3. A page is never written over: it goes to a new place, and its old one is used again when a later checkpoint is durable. So no
 //!    torn page can matter. An open reads the journal since the last checkpoint, whatever the number of records.
@@ -20,6 +20,7 @@
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
 //!   range, pop             ranges counted and removed; the first and the last record taken out
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
+//!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
@@ -39,6 +40,7 @@ mod cluster;
 mod copy;
 mod cut;
 mod group;
+mod image;
 pub mod layout;
 mod open;
 mod pop;
@@ -66,6 +68,7 @@ use std::time::Duration;
 
 use cache::PageCache;
 
+pub use crate::record::compression::Compression;
 pub use repair::{TreeRepairReport, repair};
 pub use snapshot::Snapshot;
 pub use transaction::{Isolation, Transaction};
@@ -119,6 +122,12 @@ pub struct CreateOptions {
     /// Bytes of a segment: a power of two from 64 KiB to 64 MiB; 0: the largest to 1 MiB of which the capacity, and the room that the
     /// device has left, hold 512, but 64 KiB at least. 0.
     pub segment_size: u64,
+    /// How pages are stored; values outside of leaves are stored as they are. A compressed page is decompressed when it comes into the
+    /// cache, which holds as many as without. None.
+    pub compression: Compression,
+    /// Bytes of a page in memory: 4, 8 or 16 KiB, more than 4 with compression; 0: 16 KiB with it, 4 without. A random read or write
+    /// costs one; compressed, a part of one, in units of 4 KiB. 0.
+    pub page_size: u64,
     /// How the new file is opened.
     pub opening: OpenOptions,
 }
@@ -127,7 +136,8 @@ pub struct CreateOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Bytes of pages that are kept in memory, 256 KiB at least; memory is taken as it is needed. 256 MiB.
+    /// Bytes of pages that are kept in memory, 256 KiB at least; 64 pages, if they are larger than 4 KiB and these are more. Memory is
+    /// taken as it is needed. 256 MiB.
     pub cache: u64,
     /// The order that the file must be in; any, if none is stated. None.
     pub expected_order: Option<Order>,
@@ -157,6 +167,8 @@ setters! {
     CreateOptions {
         order: Order,
         segment_size: u64,
+        compression: Compression,
+        page_size: u64,
         opening: OpenOptions,
     }
 }
@@ -354,7 +366,8 @@ impl TreeDb {
             ("order", core.tree.order.name().to_owned()),
             ("levels", core.levels().to_string()),
             ("pages", room.pages.to_string()),
-            ("page_bytes", layout::UNIT.to_string()),
+            ("page_bytes", pages.shape.bytes().to_string()),
+            ("compression", pages.shape.compression.word().to_owned()),
             ("used_bytes", (room.used * layout::UNIT).to_string()),
             ("waiting_bytes", (room.waiting * layout::UNIT).to_string()),
             ("file_bytes", storage.size().unwrap_or(0).to_string()),

@@ -6,17 +6,18 @@
 //! done, no checkpoint is made; then pages are written until readers find frames, if most of the cache has changed.
 //!
 //! Closing: a checkpoint, sync, a superblock that states "closed". A journal that does not verify before its end, a damaged root or
-//! bitmap, refuse the open. A damaged page that the journal changes lets the file open for reading.
+//! bitmap, and a write that fails while the journal is done again, refuse the open. A damaged page that the journal changes lets the
+//! file open for reading.
 
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::PageCache;
+use super::cache::{PageCache, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
-    CHUNK, CLEAR, PUT, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
+    CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
 };
 use super::space::Space;
 use super::table::PageTable;
@@ -104,6 +105,7 @@ impl TreeDb {
         let payload = Super {
             manifest: recover::begin(&log)?,
             order: options.order,
+            shape: check_shape(options)?,
             count: 0,
         };
         let superblock = SuperblockPair::create(storage.as_ref(), 0, payload)?;
@@ -133,7 +135,8 @@ impl TreeDb {
         root.needed.adopt(&log)?;
         // Numbers that are new begin a chunk: what is left of the last one is free when that is read.
         let given_out = root.pages.next_multiple_of(CHUNK as u32);
-        let space = Space::new(Arc::clone(&log), given_out);
+        let shape = last.shape;
+        let space = Space::new(Arc::clone(&log), shape.units(), given_out);
         for (number, chunk) in root.chunks.iter().enumerate() {
             if chunk.len == 0 {
                 space.room().give_chunk((number * CHUNK) as u32);
@@ -157,8 +160,9 @@ impl TreeDb {
         }
         let keep = || {
             let sizes = space.room().sizes();
-            let frames = options.cache / UNIT;
-            let dirty = may_be_dirty(&sizes, frames, geometry.segment_size());
+            let frames = frames_of(options.cache, shape).into();
+            let cache = (frames, shape.units().into(), 0);
+            let dirty = may_be_dirty(&sizes, cache, geometry.segment_size());
             let chunks = root.chunks.len() as u64;
             log.segments()
                 .keep(reserve(&log, &sizes, (dirty, 0), chunks));
@@ -267,7 +271,9 @@ pub(super) fn open_salvaged(
         Err(error) => lose(error.without_remedy().to_string()),
     }
     // All that was there may be needed: what is written goes after it.
-    let space = Space::new(Arc::clone(&log), root.pages.next_multiple_of(CHUNK as u32));
+    let units = found_super.payload.shape.units();
+    let given_out = root.pages.next_multiple_of(CHUNK as u32);
+    let space = Space::new(Arc::clone(&log), units, given_out);
     space.room().adopt_all_others(segments as u32);
     log.segments().finish_adoption()?;
     log.refuse();
@@ -301,7 +307,8 @@ fn build(
     root: &Root,
     options: &OpenOptions,
 ) -> Result<Core> {
-    let space = Space::new(Arc::clone(&log), root.pages);
+    let units = superblock.payload.shape.units();
+    let space = Space::new(Arc::clone(&log), units, root.pages);
     build_in(log, space, superblock, root, options)
 }
 
@@ -314,9 +321,10 @@ fn build_in(
 ) -> Result<Core> {
     let payload = &superblock.payload;
     let (order, epoch, count) = (payload.order, payload.epoch, payload.count);
-    let table = PageTable::new(&root.chunks)?;
+    let shape = payload.shape;
+    let table = PageTable::new(&root.chunks, shape.units())?;
     let nodes = PageCache::new(
-        (Arc::clone(&log), epoch, order),
+        (Arc::clone(&log), epoch, order, shape),
         (space, table),
         options.cache,
     )?;
@@ -380,7 +388,8 @@ impl Core {
                         frame.key,
                         frame.value,
                     ) {
-                        Err(error) if is_damage(&error) => {
+                        // What could not be written is no damage of the record: it is still in the journal.
+                        Err(error) if is_damage(&error) && !self.log.is_poisoned() => {
                             self.lose((frame.header.kind, frame.key), &error);
                             Ok(())
                         }
@@ -458,7 +467,22 @@ fn check_creation(options: &CreateOptions) -> Result<()> {
         )
         .found(size, "65536, 131072, .., 67108864"));
     }
+    check_shape(options)?;
     check_opening(&options.opening)
+}
+
+/// `Invalid` for pages that there are not.
+fn check_shape(options: &CreateOptions) -> Result<PageShape> {
+    PageShape::new(options.page_size, options.compression).ok_or_else(|| {
+        let what = "a tree file has no such pages";
+        let found = format!(
+            "pages of {} bytes, compression {}",
+            options.page_size,
+            options.compression.word()
+        );
+        let expected = "4096, 8192 or 16384 bytes; 8192 or 16384 with compression";
+        Error::new(Kind::Invalid, what).found(found, expected)
+    })
 }
 
 /// `Mismatch` if another order is expected.

@@ -4,12 +4,13 @@
 //! changes but which pages are in memory.
 
 use super::Core;
+use super::cache::Plain;
 use super::cluster::{STEM, stem_of, value_beyond};
 use super::layout::RunPlace;
 use super::view::View;
 use crate::error::Result;
 use crate::node::Node;
-use crate::node::tree::{Buffer, NodeStore, ROOT, Seen, To};
+use crate::node::tree::{Buffer, NodeStore, ROOT, Seen, To, Tree};
 
 /// Lends the value of `key`, or its absence, to `visit`.
 #[inline]
@@ -45,6 +46,14 @@ impl Core {
         let _ = self.tree.way(To::First, 0);
         let root = self.tree.nodes.frame(ROOT);
         root.map_or(0, |frame| u32::from(self.tree.node(frame).level()) + 1)
+    }
+
+    /// The tree, if its pages are of one unit: what finds a record in it has that as a constant.
+    #[inline(always)]
+    pub(super) fn plain_tree(&self) -> Option<Tree<Plain<'_>>> {
+        let nodes = self.tree.nodes.plain()?;
+        let order = self.tree.order;
+        Some(Tree { order, nodes })
     }
 
     /// Lends the value of `key`, or its absence, to `visit`.

@@ -65,7 +65,11 @@ pub(super) fn repair_storage(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TreeRepairReport> {
     let core = open_salvaged(damaged, &mut |what| report.lose(what))?;
-    let options = CreateOptions::new().order(core.tree.order);
+    let shape = core.tree.nodes.shape;
+    let options = CreateOptions::new()
+        .order(core.tree.order)
+        .page_size(shape.bytes())
+        .compression(shape.compression);
     let db = TreeDb::create_on(Arc::clone(target), &options)?;
     let total = core.counts.sum();
     let mut put = Ok(());

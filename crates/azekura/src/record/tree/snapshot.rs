@@ -3,9 +3,9 @@
 //! | | costs |
 //! |---|---|
 //! | taking one | two stores, and a wait for the updates that are in their last step |
-//! | a page that changes after it, once | some 400 bytes, and the unit of its old image; a copy of 4 KiB if it was not written yet |
+//! | a page that changes after it, once | some 400 bytes, and the units of its old image; a copy of the page if it was not written yet |
 //! | a value of more than 510 bytes that is replaced | its units |
-//! | reading | as of the store; a page that has changed since, a read of 4 KiB, or none if it was not written then |
+//! | reading | as of the store; a page that has changed since, a read of it, or none if it was not written then |
 //!
 //! A page is found by its version, if the cut sees one, else where every reader finds it:
 //! 1. A page in memory states when it was changed last: before the cut, it is as it was, if its latch's version is the same before that
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::cache::costs;
 use super::cut::{Kept, Version};
-use super::layout::{HEAD_WORDS, UNIT, Words};
+use super::layout::{HEAD_WORDS, UNIT};
 use super::range::count;
 use super::read;
 use super::view::View;
@@ -32,9 +32,7 @@ use super::{Core, TreeDb, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Ordered, Promise, Reader, Stats, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::explore;
-use crate::node::tree::{
-    Begin, Buffer, FRAME, FRAME_WORDS, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To,
-};
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To};
 use crate::node::{Key, Node};
 use crate::order::{KeyBounds, Order};
 use crate::range::{Range, bounds_of};
@@ -58,12 +56,11 @@ pub(super) struct Live {
 
 /// All records of a tree file as they were at one moment, while writers continue. Ended when it is dropped.
 ///
-/// It costs what changes meanwhile: for each changed page its old image, of 4 KiB, in the file, or in memory where it was not written yet.
+/// It costs what changes meanwhile: for each changed page its old image, in the file, or in memory where it was not written yet.
 /// A store ends the oldest snapshots when they hold more than [`snapshot_room`](super::OpenOptions::snapshot_room) and a quarter of
 /// the file, more than half the cache (16 MiB at least) in memory, or room that an update needs: reading an ended one is `TooOld`.
 ///
-/// Every method costs what it does in the store, and a read of 4 KiB for each page that has changed since, was on storage, and is looked
-/// at. A cursor shows what it has copied of a leaf, also after the end.
+/// Every method costs what it does in the store, and a read of each page that has changed since, was on storage, and is looked at. A cursor shows what it has copied of a leaf, also after the end.
 pub struct Snapshot<'d> {
     pub(super) core: &'d Core,
     cut: u64,
@@ -85,7 +82,7 @@ impl Core {
         let pages = &self.tree.nodes;
         let most = (self.options.cache / 2).max(MEMORY_MIN);
         let mut in_memory = pages.cuts.in_memory();
-        while in_memory * FRAME > most && self.end_oldest_snapshot() {
+        while in_memory * pages.shape.bytes() > most && self.end_oldest_snapshot() {
             let before = std::mem::replace(&mut in_memory, pages.cuts.in_memory());
             if in_memory >= before {
                 // They are the checkpoint's.
@@ -351,8 +348,8 @@ impl Snapshot<'_> {
         match &version.image {
             Kept::Words(words) => Ok(read(node(&words[HEAD_WORDS..]))),
             Kept::Image(place) => {
-                let words: Words = [const { AtomicU64::new(0) }; FRAME_WORDS];
                 let pages = &self.core.tree.nodes;
+                let words = pages.blank()?;
                 let loaded = pages.read_page(page, *place, stated, &words);
                 // An ended snapshot holds no image any more.
                 self.still()?;

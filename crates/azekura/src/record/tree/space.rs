@@ -12,6 +12,7 @@
 //! 5. What was in use after position s until it was superseded at q is held while a snapshot lives whose cut is after s and not
 //!    after q. No checkpoint names what is held.
 //! 6. A unit that is given back and is free already poisons the store: bitmaps and pages contradict each other.
+//! 7. What is kept for a checkpoint is counted in blocks (`group`): each page finds one, however others are scattered.
 //!
 //! While a checkpoint is being made, it also keeps the places that pages had at its cut, where they have others since:
 //! `overrides`. One lock guards all of it, held for moments only; what is read and written is not its business.
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use super::bitmap::{GroupBits, IMPOSSIBLE, bit, set};
 use super::group::UnitGroup;
-use super::layout::{CHUNK, Place, UNIT};
+use super::layout::{CHUNK, PAGE_MAX, Place, UNIT};
 use crate::epoch::Batch;
 use crate::error::{Error, Kind, Result};
 use crate::explore::{Mutex, MutexGuard};
@@ -37,6 +38,8 @@ const PART: usize = 256;
 const EMPTY_ENOUGH: u32 = 4;
 /// Emptiest groups that are searched for a run before the file grows.
 const SEARCHED: usize = 8;
+/// Units of an image, at most.
+const UNITS_MAX: usize = PAGE_MAX / UNIT as usize;
 /// Runs out of use that are sealed together: a seal costs a barrier.
 const SEALED: usize = 64;
 /// Or so many units of them.
@@ -85,8 +88,10 @@ pub(super) struct SpaceGuard<'s> {
 struct State {
     /// By the first segment.
     groups: BTreeMap<u32, UnitGroup>,
-    /// Where the next page goes: the group, and the unit in it.
-    next: (u32, u32),
+    /// Where the next image of so many units and one goes: the group, and the unit in it.
+    next: [(u32, u32); UNITS_MAX],
+    /// Units of a page that is not compressed: those of a block.
+    block: u32,
     /// The same of runs.
     next_run: (u32, u32),
     /// Waits for a checkpoint.
@@ -119,15 +124,18 @@ struct State {
     /// Units of all groups, and those in use.
     units: u64,
     used: u64,
+    /// Blocks of all groups that are free.
+    blocks: u64,
     /// Units that are kept for a checkpoint.
     kept: u64,
 }
 
 impl Space {
-    /// Room in the segments of a log; page numbers below `pages` were given out.
-    pub(super) fn new(log: Arc<Log>, pages: u32) -> Self {
+    /// Room in the segments of a log, for pages of so many units; page numbers below `pages` were given out.
+    pub(super) fn new(log: Arc<Log>, units: u32, pages: u32) -> Self {
         let state = Mutex::new(State {
             pages,
+            block: units,
             ..State::default()
         });
         Self { log, state }
@@ -154,6 +162,8 @@ impl SpaceSizes {
 pub(super) struct SpaceSizes {
     /// Units of all groups.
     pub(super) units: u64,
+    /// Of these free, and of use to any page: those of free blocks.
+    pub(super) free: u64,
     /// Of these in use, those that wait to be free among them.
     pub(super) used: u64,
     /// Of these those that wait for a checkpoint.
@@ -185,6 +195,7 @@ impl SpaceGuard<'_> {
     pub(super) fn sizes(&self) -> SpaceSizes {
         SpaceSizes {
             units: self.state.units,
+            free: self.free_for_pages(),
             used: self.state.used,
             waiting: self.state.waiting,
             held: self.state.held_units,
@@ -244,76 +255,106 @@ impl SpaceGuard<'_> {
         Ok(())
     }
 
-    /// Units for so many pages, rising where there is room; `is_young`: no checkpoint names them. `Full` if there is none for
-    /// this class.
+    /// Units for images of so many units each, side by side, rising where there is room; `is_young`: no checkpoint names them. `Full` if
+    /// there is none for this class.
     pub(super) fn take_units(
         &mut self,
-        count: usize,
+        images: &[u32],
         class: AllocationClass,
         is_young: bool,
     ) -> Result<Vec<u64>> {
-        if count == 0 {
+        if images.is_empty() {
             return Ok(Vec::new());
         }
-        self.admit(count as u64, class)?;
-        let era = self.state.era;
-        let mut taken = Vec::with_capacity(count);
-        while taken.len() < count {
-            let (index, from) = self.state.next;
-            let start = self.unit_of(index);
-            let group = self.state.groups.get_mut(&index);
-            match group.and_then(|group| Some((group.run(from, 1)?, group))) {
-                Some((at, group)) => {
-                    group.take(at, 1, is_young.then_some(era));
-                    taken.push(start + u64::from(at));
-                    self.state.next = (index, at + 1);
-                    self.state.used += 1;
-                }
-                None => match self.next_group(class) {
-                    Ok(next) => self.state.next = (next, 0),
-                    Err(error) => {
-                        for unit in taken {
-                            self.give_units(unit, 1);
-                        }
-                        return Err(error);
+        let count = images.iter().copied().map(u64::from).sum();
+        self.admit(count, class)?;
+        let mut taken = Vec::with_capacity(images.len());
+        for units in images {
+            match self.take_image(*units, class, is_young) {
+                Ok(unit) => taken.push(unit),
+                Err(error) => {
+                    for (unit, units) in taken.into_iter().zip(images) {
+                        self.give_units(unit, *units);
                     }
-                },
+                    return Err(error);
+                }
             }
         }
         Ok(taken)
     }
 
-    /// The group to be filled next: the emptiest, if it is empty enough; else a new one, where there is room enough; else the emptiest
-    /// all the same.
-    fn next_group(&mut self, class: AllocationClass) -> Result<u32> {
+    fn take_image(&mut self, count: u32, class: AllocationClass, is_young: bool) -> Result<u64> {
+        let era = self.state.era;
+        let size = count as usize - 1;
+        loop {
+            let (index, from) = self.state.next[size];
+            let start = self.unit_of(index);
+            let group = self.state.groups.get_mut(&index);
+            match group.and_then(|group| Some((group.run(from, count)?, group))) {
+                Some((at, group)) => {
+                    let blocks = group.blocks;
+                    group.take(at, count, is_young.then_some(era));
+                    self.state.blocks -= u64::from(blocks - group.blocks);
+                    self.state.next[size] = (index, at + count);
+                    self.state.used += u64::from(count);
+                    return Ok(start + u64::from(at));
+                }
+                None => self.state.next[size] = (self.next_group(count, class)?, 0),
+            }
+        }
+    }
+
+    /// The group to be filled next with images of so many units: the emptiest, if it is empty enough; else a new one, where there is room
+    /// enough; else the emptiest that has room all the same.
+    fn next_group(&mut self, count: u32, class: AllocationClass) -> Result<u32> {
         self.reap();
-        let groups = self.state.groups.iter();
-        let emptiest = groups.max_by_key(|(_, group)| group.free);
-        let emptiest = emptiest.map(|(index, group)| (*index, group.free, group.units));
-        if let Some((index, free, units)) = emptiest
-            && free >= (units / EMPTY_ENOUGH).max(1)
+        if let Some((index, _)) = self.emptiest(count, SEARCHED)
+            && let Some(group) = self.state.groups.get(&index)
+            && group.free >= (group.units / EMPTY_ENOUGH).max(1)
         {
             return Ok(index);
         }
         // The last segments are the journal's, which no free unit between pages helps.
-        match (
-            self.make_group(1, class.min(AllocationClass::Exchange)),
-            emptiest,
-        ) {
-            (Err(error), Some((index, free, _))) if error.kind() == Kind::Full && free > 0 => {
-                Ok(index)
+        match self.make_group(1, class.min(AllocationClass::Exchange)) {
+            Err(error) if error.kind() == Kind::Full => {
+                let all = self.state.groups.len();
+                match self.emptiest(count, all) {
+                    Some((index, _)) => Ok(index),
+                    None => self.make_group(1, class),
+                }
             }
-            (Err(error), _) if error.kind() == Kind::Full => self.make_group(1, class),
-            (made, _) => made,
+            made => made,
         }
+    }
+
+    /// Free units side by side, in the emptiest group that has them, of so many that are looked through: the group, and the first.
+    fn emptiest(&self, count: u32, searched: usize) -> Option<(u32, u32)> {
+        let groups = self.state.groups.iter();
+        let roomy = groups.filter(|(_, group)| group.free >= count);
+        let by_free = roomy.map(|(index, group)| (group.free, *index));
+        let room = |(_, index): (u32, u32)| {
+            let group = self.state.groups.get(&index)?;
+            Some((index, group.run(0, count)?))
+        };
+        if count == 1 {
+            return by_free.max().and_then(room);
+        }
+        let mut emptiest: Vec<(u32, u32)> = by_free.collect();
+        if emptiest.len() > searched {
+            emptiest.select_nth_unstable_by(searched, |a, b| b.cmp(a));
+            emptiest.truncate(searched);
+        }
+        emptiest.sort_unstable_by(|a, b| b.cmp(a));
+        emptiest.into_iter().find_map(room)
     }
 
     fn make_group(&mut self, segments: u32, class: AllocationClass) -> Result<u32> {
         let mut space = self.log.segments().space();
         let index = space.take(segments, 0, Use::Pages, class)?;
         drop(space);
-        let group = UnitGroup::new(segments, self.geometry());
+        let group = UnitGroup::new(segments, self.geometry(), self.state.block);
         self.state.units += u64::from(group.units);
+        self.state.blocks += u64::from(group.blocks);
         self.state.groups.insert(index, group);
         Ok(index)
     }
@@ -333,7 +374,9 @@ impl SpaceGuard<'_> {
         self.state.next_run = (index, at + count);
         let era = self.state.era;
         if let Some(group) = self.state.groups.get_mut(&index) {
+            let blocks = group.blocks;
             group.take(at, count, Some(era));
+            self.state.blocks -= u64::from(blocks - group.blocks);
         }
         self.state.used += u64::from(count);
         let unit = self.unit_of(index) + u64::from(at);
@@ -349,25 +392,14 @@ impl SpaceGuard<'_> {
             return Some((index, at));
         }
         self.reap();
-        let groups = self.state.groups.iter();
-        let roomy = groups.filter(|(_, group)| group.free >= count);
-        let mut emptiest: Vec<(u32, u32)> =
-            roomy.map(|(index, group)| (group.free, *index)).collect();
-        if emptiest.len() > SEARCHED {
-            emptiest.select_nth_unstable_by(SEARCHED, |a, b| b.cmp(a));
-            emptiest.truncate(SEARCHED);
-        }
-        emptiest.iter().find_map(|(_, index)| {
-            let group = self.state.groups.get(index)?;
-            Some((*index, group.run(0, count)?))
-        })
+        self.emptiest(count, SEARCHED)
     }
 
     /// Whether so many units may be taken for this class: what is free then, between others and in segments, those by which the file
     /// may grow among them, suffices for a checkpoint.
     fn may_take(&self, count: u64, class: AllocationClass) -> bool {
         let wanted = self.state.kept + count;
-        let free = self.state.units - self.state.used;
+        let free = self.free_for_pages();
         if class == AllocationClass::Checkpoint || free >= wanted {
             return true;
         }
@@ -376,6 +408,11 @@ impl SpaceGuard<'_> {
         let left = segments.space().left_for(AllocationClass::Checkpoint);
         let per_segment = self.geometry().segment_size() / UNIT;
         free + u64::from(growth + left) * per_segment >= wanted
+    }
+
+    /// Units that are free for any page.
+    fn free_for_pages(&self) -> u64 {
+        self.state.blocks * u64::from(self.state.block)
     }
 
     /// Whether what is kept for a checkpoint is there.
@@ -404,7 +441,9 @@ impl SpaceGuard<'_> {
         if let Some((index, at)) = self.locate(unit)
             && let Some(group) = self.state.groups.get_mut(&index)
         {
+            let blocks = group.blocks;
             let given = group.give(at, count);
+            self.state.blocks += u64::from(group.blocks - blocks);
             self.state.used -= u64::from(given);
             if given < count {
                 // The bitmaps contradict what is named: another page may stand there by now.
@@ -420,12 +459,13 @@ impl SpaceGuard<'_> {
         if place.is_none() {
             return;
         }
-        if !self.is_young(place.unit()) {
-            self.wait(since, until, Left::Units(place.unit(), 1));
+        let (unit, count) = (place.unit(), place.units());
+        if !self.is_young(unit) {
+            self.wait(since, until, Left::Units(unit, count));
         } else if self.is_needed_by_snapshot(since, until) {
-            self.hold(since, until, (place.unit(), 1));
+            self.hold(since, until, (unit, count));
         } else {
-            self.give_units(place.unit(), 1);
+            self.give_units(unit, count);
         }
     }
 
@@ -593,7 +633,7 @@ impl SpaceGuard<'_> {
         (since, until): (u64, u64),
     ) {
         self.state.overrides.insert(page, place);
-        self.wait(since, until, Left::Units(place.unit(), 1));
+        self.wait(since, until, Left::Units(place.unit(), place.units()));
     }
 
     /// The checkpoint is durable, or was given up.
@@ -668,7 +708,7 @@ impl SpaceGuard<'_> {
 
     /// Groups without a unit in use, which are handed out no more: those of the durable checkpoint are in use.
     pub(super) fn take_empty(&mut self) -> Vec<(u32, u32)> {
-        let filling = self.state.next.0;
+        let filling = self.state.next[self.state.block as usize - 1].0;
         let groups = self.state.groups.iter();
         let empty: Vec<(u32, u32)> = groups
             .filter(|(index, group)| group.free == group.units && **index != filling)
@@ -677,6 +717,7 @@ impl SpaceGuard<'_> {
         for (index, _) in &empty {
             if let Some(group) = self.state.groups.remove(index) {
                 self.state.units -= u64::from(group.units);
+                self.state.blocks -= u64::from(group.blocks);
             }
         }
         empty
@@ -736,7 +777,7 @@ impl SpaceGuard<'_> {
             if self.log.segments().adopt(segment, Use::Pages).is_err() {
                 continue;
             }
-            let mut group = UnitGroup::new(1, self.geometry());
+            let mut group = UnitGroup::new(1, self.geometry(), self.state.block);
             group.take(0, group.units, None);
             self.state.units += u64::from(group.units);
             self.state.used += u64::from(group.units);
@@ -761,14 +802,100 @@ impl SpaceGuard<'_> {
                 return Err(cut_short(&**storage).offset(self.geometry().offset_of(index)));
             }
             self.log.segments().adopt(segment, Use::Pages)?;
-            let mut group = UnitGroup::new(segments, self.geometry());
-            let in_use: u32 = used.iter().map(|word| word.count_ones()).sum();
-            group.free = group.units.checked_sub(in_use).ok_or_else(impossible)?;
-            group.used = used;
-            self.state.used += u64::from(in_use);
+            let group = UnitGroup::of_used(used, segments, self.geometry(), self.state.block)
+                .ok_or_else(impossible)?;
+            self.state.used += u64::from(group.units - group.free);
             self.state.units += u64::from(group.units);
+            self.state.blocks += u64::from(group.blocks);
             self.state.groups.insert(index, group);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::random::Random;
+
+    /// Images of drawn sizes come and go: none lies over another, and each free block is counted.
+    #[test]
+    fn images_lie_side_by_side_and_blocks_are_counted() {
+        let geometry = Geometry { shift: 16, salt: 1 };
+        for block in [1, 2, 4] {
+            let mut random = Random::new(block.into());
+            let mut group = UnitGroup::new(3, geometry, block);
+            let mut there: Vec<(u32, u32)> = Vec::new();
+            for _ in 0..3000 {
+                let count = 1 + random.below(block.into()) as u32;
+                match group.run(random.below(40) as u32, count) {
+                    Some(at) if random.one_in(2) => {
+                        let is_over = |(of, len): &(u32, u32)| at < of + len && *of < at + count;
+                        assert!(!there.iter().any(is_over));
+                        group.take(at, count, None);
+                        there.push((at, count));
+                    }
+                    _ if !there.is_empty() => {
+                        let (at, count) = there.swap_remove(random.index(there.len()));
+                        assert_eq!(group.give(at, count), count);
+                    }
+                    _ => {}
+                }
+                let used: u32 = there.iter().map(|(_, count)| count).sum();
+                assert_eq!(group.free, group.units - used);
+                let is_free = |first: u32| {
+                    let end = first + block;
+                    !there
+                        .iter()
+                        .any(|(at, count)| *at < end && first < at + count)
+                };
+                let firsts = (0..group.units).step_by(block as usize);
+                let free = firsts.filter(|first| is_free(*first)).count() as u32;
+                assert_eq!(group.blocks, free, "blocks of {block}");
+                let again = UnitGroup::of_used(group.used.clone(), 3, geometry, block);
+                let again = again.map(|again| (again.free, again.blocks));
+                assert_eq!(again, Some((group.free, group.blocks)));
+            }
+        }
+    }
+
+    /// One unit of each block is in use: most are free, and no page of four finds room.
+    #[test]
+    fn what_is_kept_is_counted_in_blocks() {
+        use crate::record::tree::{Compression, CreateOptions, TreeDb};
+        let folder = tempfile::tempdir().unwrap();
+        let options = CreateOptions::new()
+            .segment_size(64u64 << 10)
+            .compression(Compression::Lz4)
+            .background(false)
+            .capacity(4u64 << 20);
+        let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+        let space = &db.core.tree.nodes.space;
+        let class = AllocationClass::Cleaning;
+        let mut blocks = Vec::new();
+        let error = loop {
+            match space.room().take_units(&[4], class, true) {
+                Ok(units) => blocks.extend(units),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), Kind::Full, "what is kept is not given");
+        assert!(blocks.len() > 50, "{}", blocks.len());
+        for unit in &blocks {
+            space.room().give_units(unit + 1, 3);
+        }
+        let error = space.room().take_units(&[4], class, true).unwrap_err();
+        assert_eq!(error.kind(), Kind::Full);
+        assert!(space.room().admit(8, class).is_err());
+        for unit in &blocks {
+            space.room().give_units(*unit, 1);
+        }
+        let again = space.room().take_units(&[4; 8], class, true).unwrap();
+        assert!(again.iter().all(|unit| unit % 4 == blocks[0] % 4));
+        for unit in again {
+            space.room().give_units(unit, 4);
+        }
+        db.put(b"one", b"1").unwrap();
+        db.close().unwrap();
     }
 }

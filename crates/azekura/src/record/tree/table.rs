@@ -3,7 +3,7 @@
 //! | word | the page is |
 //! |---|---|
 //! | 0 | of no use, or its chunk was not read yet |
-//! | cold | on storage, at a place |
+//! | cold: the upper bit is set | on storage, at a place of 63 bits |
 //! | hot | in a frame, and was looked at lately |
 //! | cool | in a frame |
 //!
@@ -24,6 +24,7 @@ use crate::log::manifest::{Extent, read_extent, remedy};
 /// Pages that have words.
 const PAGES: usize = u32::MAX as usize;
 const TAG: u32 = 61;
+const COLD: u64 = 1 << 63;
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +43,17 @@ impl Location {
     #[inline(always)]
     fn of(word: u64) -> Self {
         match word >> TAG {
-            1 => Self::Cold(Place(word & ((1 << TAG) - 1))),
+            0..2 => Self::Empty,
             2 => Self::Hot(word as u32),
             3 => Self::Cool(word as u32),
-            _ => Self::Empty,
+            _ => Self::Cold(Place(word & !COLD)),
         }
     }
 
     fn word(self) -> u64 {
         match self {
             Self::Empty => 0,
-            Self::Cold(place) => 1 << TAG | place.0,
+            Self::Cold(place) => COLD | place.0,
             Self::Hot(frame) => 2 << TAG | u64::from(frame),
             Self::Cool(frame) => 3 << TAG | u64::from(frame),
         }
@@ -74,11 +75,13 @@ struct Chunk {
 pub(super) struct PageTable {
     words: Arc<Map>,
     chunks: Mutex<Vec<Chunk>>,
+    /// Units of a page, at most.
+    units_max: u32,
 }
 
 impl PageTable {
-    /// The table of a checkpoint that has these chunks. `Io` if the system refuses the addresses.
-    pub(super) fn new(chunks: &[Extent]) -> Result<Self> {
+    /// The table of a checkpoint that has these chunks, of pages of so many units at most. `Io` if the system refuses the addresses.
+    pub(super) fn new(chunks: &[Extent], units_max: u32) -> Result<Self> {
         let chunk = |extent: &Extent| Chunk {
             extent: *extent,
             is_loaded: extent.len == 0,
@@ -87,6 +90,7 @@ impl PageTable {
         Ok(Self {
             words: Map::anonymous((PAGES as u64 + 1) * 8, None)?,
             chunks: Mutex::new(chunks.iter().map(chunk).collect()),
+            units_max,
         })
     }
 
@@ -164,7 +168,7 @@ impl PageTable {
         let bytes = read_extent(storage, chunk.extent, seed, "a chunk of the page table")?;
         let words = bytes.as_chunks::<8>().0.iter();
         let places: Option<Vec<Place>> = words
-            .map(|bytes| Place::decode(u64::from_le_bytes(*bytes)))
+            .map(|bytes| Place::decode(u64::from_le_bytes(*bytes), self.units_max))
             .collect();
         // All or none: a page that came into memory must not be set again.
         let places = places.ok_or_else(|| {

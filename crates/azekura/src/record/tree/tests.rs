@@ -15,6 +15,19 @@ fn small() -> CreateOptions {
         .opening(OpenOptions::new().cache(CACHE_MIN).background(false))
 }
 
+/// Of each shape that pages may have.
+fn shapes() -> [CreateOptions; 6] {
+    let of = |page_size: u64, compression| small().page_size(page_size).compression(compression);
+    [
+        of(0, Compression::None),
+        of(8 << 10, Compression::None),
+        of(16 << 10, Compression::None),
+        of(8 << 10, Compression::Lz4),
+        of(0, Compression::Lz4),
+        of(0, Compression::Zstd),
+    ]
+}
+
 fn records(db: &TreeDb) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut shown = Vec::new();
     let end = db.scan(None, &mut |key, value| {
@@ -27,12 +40,18 @@ fn records(db: &TreeDb) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
+    for options in shapes() {
+        agree(&options);
+    }
+}
+
+fn agree(options: &CreateOptions) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.azt");
     let mut random = Random::new(7);
     let mut model = BTreeMap::new();
-    let mut db = TreeDb::create(&path, &small()).unwrap();
-    for round in 0..6_u8 {
+    let mut db = TreeDb::create(&path, options).unwrap();
+    for round in 0..4_u8 {
         for _ in 0..20_000 {
             let key = random.below(30_000).to_string().into_bytes();
             if random.below(4) == 0 {
@@ -43,7 +62,12 @@ fn a_tree_agrees_with_a_sorted_map_also_after_reopens() {
                 } else {
                     random.below(100)
                 };
-                let value = vec![b'a' + round; len as usize];
+                // One that does not compress, or one that does.
+                let value = if random.one_in(2) {
+                    random.bytes(len as usize)
+                } else {
+                    vec![b'a' + round; len as usize]
+                };
                 db.put(&key, &value).unwrap();
                 model.insert(key, value);
             }
@@ -114,11 +138,16 @@ fn assert_left(db: &TreeDb, left: &Path, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
 
 #[test]
 fn a_checkpoint_is_of_its_cut_whatever_changes_meanwhile() {
-    for seed in 0..16 {
+    for seed in 0..24 {
         let mut random = Random::new(seed);
+        let options = if seed < 8 {
+            small()
+        } else {
+            random.choose(&shapes()).clone()
+        };
         let folder = tempfile::tempdir().unwrap();
         let (path, left) = (folder.path().join("a.azt"), folder.path().join("left.azt"));
-        let db = TreeDb::create(&path, &small()).unwrap();
+        let db = TreeDb::create(&path, &options).unwrap();
         let mut model = BTreeMap::new();
         // Of many chunks of the page table, or one.
         let (keys, len) = match seed {
@@ -166,7 +195,7 @@ fn a_check_names_what_the_bitmaps_have_wrong() {
     assert_eq!(check(), Vec::<String>::new());
     let room = || db.core.tree.nodes.space.room();
     let class = crate::log::AllocationClass::Growth;
-    let units = room().take_units(3, class, false).unwrap();
+    let units = room().take_units(&[1; 3], class, false).unwrap();
     db.put(b"one", b"more").unwrap();
     let first = units[0] * layout::UNIT;
     let lost = format!(
@@ -195,7 +224,7 @@ fn a_unit_that_is_given_back_twice_poisons_the_store() {
     db.put(b"one", b"1").unwrap();
     let space = &db.core.tree.nodes.space;
     let class = crate::log::AllocationClass::Growth;
-    let unit = space.room().take_units(1, class, true).unwrap()[0];
+    let unit = space.room().take_units(&[1], class, true).unwrap()[0];
     let used = space.room().sizes().used;
     space.room().give_units(unit, 1);
     db.put(b"one", b"2").unwrap();

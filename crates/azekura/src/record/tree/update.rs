@@ -23,7 +23,9 @@ use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
+use crate::node::tree::{
+    Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, Tree, is_sparse,
+};
 use crate::node::{Found, Node, Value};
 use crate::range::check;
 use crate::record::gate::Inside;
@@ -96,7 +98,7 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn node_of<'f>(&self, frame: &'f Frame) -> Node<'f> {
+    pub(super) fn node_of<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
         self.tree.node(frame)
     }
 
@@ -123,50 +125,62 @@ impl Core {
             return self.set_long(held, key, Some(value), class).map(drop);
         }
         let (form, run) = self.value(value, class)?;
+        if let Some(tree) = self.plain_tree() {
+            let held = tree.lock_leaf(key)?;
+            return self.put_held(&tree, held, key, (value, form, run), class);
+        }
         let held = self.tree.lock_leaf(key)?;
-        self.put_held(held, key, (value, form, run), class)
+        self.put_held(&self.tree, held, key, (value, form, run), class)
     }
 
-    /// Gives `key`, which is no long one, a value, in its leaf, which is held.
+    /// Gives `key`, which is no long one, a value, in its leaf, which is held, of the tree in this view.
     #[inline(always)]
-    fn put_held(
-        &self,
-        held: Held<'_>,
+    fn put_held<'t, S>(
+        &'t self,
+        tree: &'t Tree<S>,
+        held: Held<'t>,
         key: &[u8],
         (bytes, value, run): (&[u8], Value<'_>, Option<NewRun<'_>>),
         class: AllocationClass,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        S: NodeStore<Fault = Error, Moment = AppendedAt, Charge = ()>,
+    {
         let entry = entry(key, Some(bytes));
-        self.store(held, (key, value), &entry, class, |moment, before| {
+        self.store(tree, held, (key, value), &entry, class, |moment, before| {
             self.finish(moment, i64::from(before.is_none()), before, run);
         })
     }
 
     /// Gives an entry of a leaf, which is held, a value. `finish` does what the moment of the change covers besides the leaf.
     #[inline(always)]
-    fn store<'t>(
+    fn store<'t, S>(
         &'t self,
+        tree: &'t Tree<S>,
         mut held: Held<'t>,
         (key, value): (&[u8], Value<'_>),
         entry: &Entry<'_>,
         class: AllocationClass,
         finish: impl FnOnce(&AppendedAt, Option<Found>),
-    ) -> Result<()> {
-        let mut node = self.node_of(held.frame);
+    ) -> Result<()>
+    where
+        S: NodeStore<Fault = Error, Moment = AppendedAt, Charge = ()>,
+    {
+        let mut node = tree.node(held.frame);
         let (mut at, mut is_present) = node.find(key);
         while !node.could_set(at, is_present, key, value) {
-            let (left, right) = self.tree.divide(held, key, ())?;
-            held = if self.node_of(right.frame).covers(key) {
+            let (left, right) = tree.divide(held, key, ())?;
+            held = if tree.node(right.frame).covers(key) {
                 right
             } else {
                 left
             };
-            node = self.node_of(held.frame);
+            node = tree.node(held.frame);
             (at, is_present) = node.find(key);
         }
         let before = is_present.then(|| node.value(at));
         let moment = self.tree.nodes.append(self.log.pin(), entry, class)?;
-        self.tree.nodes.change(&held, &moment);
+        tree.nodes.change(&held, &moment);
         let is_set = node.set(at, is_present, key, value);
         debug_assert!(is_set, "it fits");
         finish(&moment, before);
@@ -194,7 +208,14 @@ impl Core {
         let entry = entry(key, value);
         let finish = |moment: &AppendedAt, _| members.finish(self, moment);
         let is_sparse = if let Some(placed) = placed {
-            self.store(held, (stem, placed.value()), &entry, class, finish)?;
+            self.store(
+                &self.tree,
+                held,
+                (stem, placed.value()),
+                &entry,
+                class,
+                finish,
+            )?;
             false
         } else {
             self.take_out(held, stem, &entry, class, finish)?
@@ -324,7 +345,7 @@ impl Core {
                         self.set_long(held, key, Some(&value), class)?;
                     } else {
                         let (form, run) = self.value(&value, class)?;
-                        self.put_held(held, key, (&value, form, run), class)?;
+                        self.put_held(&self.tree, held, key, (&value, form, run), class)?;
                     }
                 }
                 Edit::Remove => {
@@ -520,9 +541,11 @@ impl Core {
             value.map_or(0, |value| 8 + change.key.len() + value)
         };
         let in_leaves: usize = changes.iter().map(len_of).sum();
-        self.check_leaves(in_leaves / UNIT as usize)?;
+        let shape = self.tree.nodes.shape;
+        let page = shape.bytes() as usize;
+        self.check_leaves(in_leaves / page)?;
         // A leaf that was divided is half full, at least.
-        let pages = in_leaves.div_ceil(UNIT as usize / 2);
+        let pages = in_leaves.div_ceil(page / 2) * shape.units() as usize;
         let journal = len.div_ceil(UNIT as usize);
         let mut room = self.tree.nodes.space.room();
         room.admit((2 * pages + journal) as u64, class)
@@ -679,7 +702,14 @@ impl Core {
         let unreadable = Value::Outside(RunPlace::UNREADABLE_LIST.0);
         let entry = entry(stem, None);
         let class = AllocationClass::Checkpoint;
-        if let Err(error) = self.store(held, (stem, unreadable), &entry, class, |_, _| {}) {
+        if let Err(error) = self.store(
+            &self.tree,
+            held,
+            (stem, unreadable),
+            &entry,
+            class,
+            |_, _| {},
+        ) {
             tracing::warn!(%error, "a key that could not be changed again may be read as it was before");
         }
     }

@@ -35,7 +35,10 @@ impl View for &Core {
 
     #[inline(always)]
     fn see(&self, key: &[u8], buffer: &mut Buffer) -> Result<Seen> {
-        self.tree.see(key, buffer)
+        match self.plain_tree() {
+            Some(tree) => tree.see(key, buffer),
+            None => self.tree.see(key, buffer),
+        }
     }
 
     fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked> {

@@ -3,13 +3,15 @@
 //! | step | others see |
 //! |---|---|
 //! | 1 copy each page between two looks at its version | nothing |
-//! | 2 take units; sum the images for their places | nothing |
+//! | 2 make the images; take units for them; sum them for their places | nothing |
 //! | 3 write, neighbours together | nothing |
 //! | 4 for each page, its latch held: if it is as it was, the image is its place from now on, and it is clean | the place |
 //!
 //! While a checkpoint is being made, a page that was dirty at its cut is first written as it was then: as it is, if nothing changed
 //! it since, else by the version that was kept. Then the page's place is that image, and the page is dirty since the change after
 //! the cut. So the pages of a checkpoint are written by the thread that comes first.
+//!
+//! Images are made before their units are taken, as a compressed one takes fewer, and summed for these after.
 //!
 //! A latch is only tried: what cannot be finished is given back, and written another time. What snapshots need is where `cut` keeps it.
 //! It does not know when to write.
@@ -19,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use super::cache::{PageCache, PageWriter};
 use super::cut::{Kept, Version};
-use super::layout::{Place, UNIT, Words, encode_page};
+use super::layout::{Place, UNIT, Words, seal_image};
 use super::table::Location;
 use crate::error::Result;
 use crate::explore;
@@ -27,10 +29,10 @@ use crate::log::AllocationClass;
 use crate::node::tree::Frame;
 use crate::room;
 
-/// Pages that are written together.
-pub(super) const BATCH: usize = 256;
-/// Neighbours of so many bytes are written by one request.
-const JOINED: usize = 64;
+/// Units of pages that are written together.
+const BATCH: u32 = 256;
+/// Neighbours of so many units are written by one request.
+const JOINED: u64 = 64;
 
 /// A page that is being written.
 struct Copied<'p> {
@@ -48,13 +50,34 @@ struct Copied<'p> {
     until: Option<u64>,
 }
 
+/// Where an image stands among those of its batch, and where it goes.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// Its first byte.
+    at: usize,
+    units: u32,
+    unit: u64,
+}
+
+impl Written {
+    fn bytes<'b>(&self, images: &'b [u8]) -> &'b [u8] {
+        &images[self.at..][..self.units as usize * UNIT as usize]
+    }
+}
+
 impl PageCache {
+    /// Pages that are written together.
+    pub(super) fn batch(&self) -> usize {
+        (BATCH / self.shape.units()) as usize
+    }
+
     /// Writes some dirty pages that the hand finds, cool ones first unless `any`; how many are clean now. Where another thread
     /// is writing, it waits for that.
     pub(super) fn write_back_some(&self, any: bool) -> Result<usize> {
         let mut writer = self.writer.lock();
         let made = self.made();
-        let mut found = Vec::with_capacity(BATCH);
+        let most = self.batch();
+        let mut found = Vec::with_capacity(most);
         let mut hand = writer.hand;
         for _ in 0..made {
             hand = (hand + 1) % made.max(1);
@@ -70,7 +93,7 @@ impl PageCache {
                 self.table
                     .exchange(page, Location::Hot(hand), Location::Cool(hand));
             }
-            if found.len() == BATCH {
+            if found.len() == most {
                 break;
             }
         }
@@ -78,7 +101,7 @@ impl PageCache {
         self.save(&mut writer, &found, false)
     }
 
-    /// Writes the pages in these frames, at most [`BATCH`], or those that a cut needs of them; how many are clean now, or as the cut
+    /// Writes the pages in these frames, at most a [batch](Self::batch), or those that a cut needs of them; how many are clean now, or as the cut
     /// needs them.
     pub(super) fn save(
         &self,
@@ -86,7 +109,7 @@ impl PageCache {
         frames: &[u32],
         only_of_cut: bool,
     ) -> Result<usize> {
-        debug_assert!(frames.len() <= BATCH);
+        debug_assert!(frames.len() <= self.batch());
         let cut = self.space.room().cut();
         let mut copied: Vec<Copied<'_>> = Vec::with_capacity(frames.len());
         for number in frames {
@@ -98,8 +121,9 @@ impl PageCache {
         if copied.is_empty() {
             return Ok(0);
         }
-        let units = self.take_units(&copied)?;
-        let places = match self.write(writer, &copied, &units) {
+        let sizes = self.fill_images(writer, &copied)?;
+        let units = self.take_units(&copied, &sizes)?;
+        let places = match self.write(writer, &sizes, &units) {
             Ok(places) => places,
             Err(error) => {
                 // What the storage has is unknown.
@@ -116,20 +140,25 @@ impl PageCache {
 
     /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none, and where
     /// damage keeps it from being made.
-    fn take_units(&self, copied: &[Copied<'_>]) -> Result<Vec<u64>> {
+    fn take_units(&self, copied: &[Copied<'_>], sizes: &[u32]) -> Result<Vec<u64>> {
         let class = if self.is_replaying.load(Ordering::Relaxed) || self.log.is_refused() {
             AllocationClass::Checkpoint
         } else {
             AllocationClass::Cleaning
         };
-        let of_cut = copied.iter().filter(|copied| copied.is_of_cut).count();
+        let sizes_of = |is_of_cut: bool| -> Vec<u32> {
+            let sizes = copied.iter().zip(sizes);
+            let of = sizes.filter(|(copied, _)| copied.is_of_cut == is_of_cut);
+            of.map(|(_, size)| *size).collect()
+        };
+        let (sizes_old, sizes_young) = (sizes_of(true), sizes_of(false));
         let mut room = self.space.room();
-        let mut old = room.take_units(of_cut, AllocationClass::Checkpoint, false)?;
-        let young = match room.take_units(copied.len() - of_cut, class, true) {
+        let mut old = room.take_units(&sizes_old, AllocationClass::Checkpoint, false)?;
+        let young = match room.take_units(&sizes_young, class, true) {
             Ok(young) => young,
             Err(error) => {
-                for unit in old {
-                    room.give_units(unit, 1);
+                for (unit, count) in old.into_iter().zip(sizes_old) {
+                    room.give_units(unit, count);
                 }
                 return Err(error);
             }
@@ -165,7 +194,7 @@ impl PageCache {
             None => Version {
                 stamp,
                 until: 0,
-                image: Kept::copy(&frame.words),
+                image: Kept::copy(self.words(frame)),
             },
         };
         let Kept::Words(words) = version.image else {
@@ -187,39 +216,72 @@ impl PageCache {
         })
     }
 
-    /// Writes images to these units; their places.
-    fn write(
-        &self,
-        writer: &mut PageWriter,
-        copied: &[Copied<'_>],
-        units: &[u64],
-    ) -> Result<Vec<Place>> {
-        let size = UNIT as usize;
+    /// Makes the images of pages, each with the room of a whole page; how many units each takes.
+    fn fill_images(&self, writer: &mut PageWriter, copied: &[Copied<'_>]) -> Result<Vec<u32>> {
+        let size = self.shape.bytes() as usize;
         if writer.images.is_empty() {
-            room::exactly(&mut writer.images, BATCH * size)?;
-            writer.images.resize(BATCH * size, 0);
+            room::exactly(&mut writer.images, self.batch() * size)?;
+            writer.images.resize(self.batch() * size, 0);
         }
-        let buffer = &mut writer.images;
-        let identity = (self.log.geometry().salt, self.epoch);
-        let images = buffer.chunks_exact_mut(size);
-        let places: Vec<Place> = copied
-            .iter()
-            .zip(units)
-            .zip(images)
-            .map(|((copied, unit), image)| encode_page(&copied.words, identity, *unit, image))
-            .collect();
-        let mut at = 0;
-        while at < units.len() {
-            let run = units[at..]
-                .windows(2)
-                .take_while(|pair| pair[1] == pair[0] + 1);
-            let len = (run.count() + 1).min(JOINED);
-            let bytes = &buffer[at * size..(at + len) * size];
-            self.log.storage().write_at(units[at] * UNIT, bytes)?;
-            at += len;
+        let images = writer.images.chunks_exact_mut(size);
+        let fill =
+            |(copied, image): (&Copied<'_>, _)| self.images.fill(&copied.words, self.epoch, image);
+        Ok(copied.iter().zip(images).map(fill).collect())
+    }
+
+    /// Writes the images that were made to these units; their places.
+    fn write(&self, writer: &mut PageWriter, sizes: &[u32], units: &[u64]) -> Result<Vec<Place>> {
+        let size = self.shape.bytes() as usize;
+        let salt = self.log.geometry().salt;
+        let mut places = Vec::with_capacity(units.len());
+        let mut written = Vec::with_capacity(units.len());
+        let images = writer.images.chunks_exact_mut(size);
+        for (number, ((image, count), unit)) in images.zip(sizes).zip(units).enumerate() {
+            let image = &mut image[..*count as usize * UNIT as usize];
+            places.push(seal_image(image, salt, *unit));
+            written.push(Written {
+                at: number * size,
+                units: *count,
+                unit: *unit,
+            });
         }
-        self.writes.fetch_add(units.len() as u64, Ordering::Relaxed);
+        written.sort_unstable_by_key(|image| image.unit);
+        let mut rest = &written[..];
+        while let Some((first, others)) = rest.split_first() {
+            let mut end = first.unit + u64::from(first.units);
+            let joined = others.iter().take_while(|next| {
+                let is_next = next.unit == end && end - first.unit < JOINED;
+                end += u64::from(next.units);
+                is_next
+            });
+            let (run, after) = rest.split_at(1 + joined.count());
+            self.write_joined(writer, run)?;
+            rest = after;
+        }
+        let count = sizes.iter().map(|size| u64::from(*size)).sum();
+        self.writes.fetch_add(count, Ordering::Relaxed);
         Ok(places)
+    }
+
+    /// Writes images that are neighbours on storage by one request.
+    fn write_joined(&self, writer: &mut PageWriter, run: &[Written]) -> Result<()> {
+        let Some(first) = run.first() else {
+            return Ok(());
+        };
+        let at = |image: &Written| image.at as u64 / UNIT + first.unit;
+        let is_joined = |image: &Written| at(image) == image.unit + first.at as u64 / UNIT;
+        let len = run.iter().map(|image| image.units as usize).sum::<usize>() * UNIT as usize;
+        let bytes = if run.iter().all(is_joined) {
+            &writer.images[first.at..][..len]
+        } else {
+            writer.joined.clear();
+            room::more(&mut writer.joined, len)?;
+            for image in run {
+                writer.joined.extend_from_slice(image.bytes(&writer.images));
+            }
+            &writer.joined[..]
+        };
+        self.log.storage().write_at(first.unit * UNIT, bytes)
     }
 
     /// The image is written; whether the page's place is it now.
@@ -254,7 +316,7 @@ impl PageCache {
         };
         let Some(after) = after else {
             drop(lock);
-            self.space.room().give_units(place.unit(), 1);
+            self.space.room().give_units(place.unit(), place.units());
             return false;
         };
         let mut room = self.space.room();
@@ -310,7 +372,6 @@ impl PageCache {
                 continue;
             };
             let class = AllocationClass::Checkpoint;
-            let units = self.space.room().take_units(1, class, false)?;
             let copied = [Copied {
                 number: 0,
                 frame: self.at(0),
@@ -322,7 +383,9 @@ impl PageCache {
                 words: Arc::clone(words),
                 until: Some(version.until),
             }];
-            let written = self.write(&mut writer, &copied, &units);
+            let sizes = self.fill_images(&mut writer, &copied)?;
+            let units = self.space.room().take_units(&sizes, class, false)?;
+            let written = self.write(&mut writer, &sizes, &units);
             match written {
                 Ok(places) => {
                     let interval = (version.stamp, version.until);
@@ -360,7 +423,8 @@ impl PageCache {
                 let about = self.about(number);
                 let first_dirty = about.first_dirty.load(Ordering::Acquire);
                 let is_dirty = 0 < first_dirty && first_dirty < cut;
-                is_dirty.then(|| (about.place.load(Ordering::Relaxed), number))
+                let place = Place(about.place.load(Ordering::Relaxed));
+                is_dirty.then(|| (place.unit(), number))
             })
             .collect();
         found.sort_unstable();

@@ -237,7 +237,7 @@ impl NodeStore for Frames {
     }
 
     #[inline(always)]
-    fn node<'f>(&self, frame: &'f Frame) -> Node<'f> {
+    fn node<'f>(&'f self, frame: &'f Frame) -> Node<'f> {
         Node::new(&frame.words, self.order)
     }
 
