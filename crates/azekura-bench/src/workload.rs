@@ -13,12 +13,14 @@ use azekura::error::{Error, Kind, Result};
 use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
-use crate::generate::{Choice, Key, Keys, Source, Values, fold};
+use crate::forget::give_up_pages;
+use crate::generate::{Choice, Key, Keys, Source, Values, fold, number_of};
+use crate::limit::MemoryGroup;
 use crate::measure::{Device, Latency, Memory};
 use crate::phase::{Details, Phase, Record};
 use crate::plan::{Op, Plan};
 use crate::report;
-use crate::target::{Setup, Target};
+use crate::target::{Setup, Target, no_order};
 use crate::threads::together;
 use crate::words::{fits, word};
 
@@ -43,24 +45,43 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
     if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
         fits(path, "set", plan.ops.first() == Some(&Op::Set))?;
     }
+    if !T::ORDERED && plan.ops.contains(&Op::Scan) {
+        return no_order();
+    }
+    let group = plan.memory_group.as_deref().map(MemoryGroup::enter);
+    let mut group = group.transpose()?;
     let source = source(plan);
     let values = Values::new(plan.value_size);
     let before = Memory::now();
     let mut open: Option<T> = None;
+    let mut is_limited = false;
     let device = || plan.path.as_deref().map(Device::now).unwrap_or_default();
     for (index, &op) in plan.ops.iter().enumerate() {
+        let creates = index == 0 && op == Op::Set;
+        if let (false, Some(group), Some(memory)) = (creates, group.take(), plan.memory) {
+            if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+                give_up_pages(path)?;
+            }
+            group.limit(memory)?;
+            is_limited = true;
+        }
         let idle = device();
         let target = match open.take() {
             Some(target) => target,
             None => T::open(&Setup {
                 path: plan.path.clone(),
-                create: index == 0 && op == Op::Set,
+                create: creates,
                 records: plan.operations(),
                 durability: plan.durability,
                 cache: plan.cache,
             })?,
         };
-        let mut phase = run(&target, plan, op, &source, &values)?;
+        let count = plan.count_of(index);
+        let warm = plan.warm && !op.writes();
+        if warm {
+            run(&target, plan, op, count, &source, &values)?;
+        }
+        let mut phase = run(&target, plan, op, count, &source, &values)?;
         phase.cost.memory(before, Memory::now());
         phase.live = target.records();
         if T::PERSISTENT {
@@ -74,17 +95,20 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
         }
         let mut details = Record {
             order: plan.order,
-            batch: (plan.batch > 1 && op != Op::Iterate).then_some(plan.batch as u64),
+            batch: (plan.batch > 1 && !op.visits()).then_some(plan.batch as u64),
             misses: (plan.misses > 0 && op.reads()).then_some(plan.misses),
+            cache: plan.cache,
+            memory_limit: plan.memory.filter(|_| is_limited),
+            warm: warm.then_some(true),
             ..Record::default()
         };
         if let Some(us) = &phase.latency_us {
             // A batch is as many calls of an engine without batches.
             let median = Duration::from_secs_f64(us.p50 / 1e6 / plan.batch as f64);
-            details.latency_none_us = nothing(plan, op, Duration::ZERO)?.latency_us;
-            details.latency_wait_us = nothing(plan, op, median)?.latency_us;
+            details.latency_none_us = nothing(plan, op, count, Duration::ZERO)?.latency_us;
+            details.latency_wait_us = nothing(plan, op, count, median)?.latency_us;
         }
-        if !plan.json {
+        if !plan.json && op != Op::Scan {
             details.harness_ns = Some(harness_ns(plan, op)?);
         }
         phase.details = Details::Record(details);
@@ -96,18 +120,18 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
 /// Nanoseconds of one operation of the phase `op` when the engine does nothing.
 fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
     let plan = Plan {
-        count: plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1),
         latency: false,
         ..plan.clone()
     };
-    let phase = nothing(&plan, op, Duration::ZERO)?;
+    let count = plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1);
+    let phase = nothing(&plan, op, count, Duration::ZERO)?;
     Ok(phase.cpu_seconds * 1e9 / phase.count as f64)
 }
 
-/// The phase `op`, as many calls, when the engine only waits.
-fn nothing(plan: &Plan, op: Op, wait: Duration) -> Result<Phase> {
+/// The phase `op`, so many calls of each thread, when the engine only waits.
+fn nothing(plan: &Plan, op: Op, count: u64, wait: Duration) -> Result<Phase> {
     let values = Values::new(plan.value_size);
-    run(&Nothing { wait }, plan, op, &source(plan), &values)
+    run(&Nothing { wait }, plan, op, count, &source(plan), &values)
 }
 
 fn source(plan: &Plan) -> Source {
@@ -154,10 +178,12 @@ fn run<T: Target>(
     target: &T,
     plan: &Plan,
     op: Op,
+    count: u64,
     source: &Source,
     values: &Values,
 ) -> Result<Phase> {
-    let bar = report::progress(&word(&op), plan.operations(), plan.json);
+    let operations = count * plan.threads;
+    let bar = report::progress(&word(&op), operations, plan.json);
     let prepare = |thread| {
         let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
         if op == Op::GetShuffled {
@@ -165,7 +191,7 @@ fn run<T: Target>(
         }
         Ok(Worker {
             target,
-            keys,
+            keys: keys.first(count),
             values,
             misses: Misses::new(if op.reads() { plan.misses } else { 0 }, thread),
             bar: &bar,
@@ -193,8 +219,13 @@ fn run<T: Target>(
     if let Some(key) = tally.wrong {
         return Err(Error::new(Kind::Corrupted, "a value read is not the one written").key(&key));
     }
-    let operations = plan.operations();
-    let written = if op == Op::Set {
+    // A scan is as many operations as it found records.
+    let operations = if op == Op::Scan {
+        tally.hits
+    } else {
+        operations
+    };
+    let written = if op.sets() {
         operations * plan.value_size as u64
     } else {
         0
@@ -212,8 +243,8 @@ fn run<T: Target>(
         bytes_per_second: Some(bytes as f64 / ran.seconds),
         cpu_seconds: ran.cpu,
         latency_us: tally.latency.percentiles(),
-        hits: (op != Op::Set).then_some(tally.hits),
-        durability: T::PERSISTENT.then_some(plan.durability.into()),
+        hits: (!op.sets()).then_some(tally.hits),
+        durability: T::PERSISTENT.then(|| T::class(plan.durability)),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
         ..Phase::default()
     })
@@ -262,7 +293,7 @@ impl<T: Target> Worker<'_, T> {
     fn singles<const TIMED: bool>(mut self, op: Op) -> Result<Tally> {
         let (target, values) = (self.target, self.values);
         match op {
-            Op::Set => {
+            Op::Set | Op::Update => {
                 self.each::<TIMED>(|_, number, key| {
                     target.set(key, values.of(number)).map(|()| false)
                 })?;
@@ -278,6 +309,7 @@ impl<T: Target> Worker<'_, T> {
                 })?;
             }
             Op::Iterate => self.iterate::<TIMED>()?,
+            Op::Scan => self.scan()?,
             Op::Remove => self.each::<TIMED>(|_, _, key| target.remove(key))?,
         }
         Ok(self.tally)
@@ -305,6 +337,21 @@ impl<T: Target> Worker<'_, T> {
             })?;
             Ok(false)
         })
+    }
+
+    /// Reads all records; one that is not after the one before it, or has another's value, is wrong.
+    fn scan(&mut self) -> Result<()> {
+        let (target, values, tally) = (self.target, self.values, &mut self.tally);
+        let mut before = 0;
+        target.scan(&mut |key, value| match number_of(key) {
+            Some((number, rank)) if rank > before => {
+                tally.read(key, value, values.of(number));
+                before = rank;
+            }
+            _ => _ = tally.wrong.get_or_insert_with(|| key.to_vec()),
+        })?;
+        self.bar.inc(self.tally.hits);
+        Ok(())
     }
 
     /// Calls `step` with each key; the loop that is measured. The hits that `step` returns are counted afterwards.
@@ -346,7 +393,7 @@ impl<T: Target> Worker<'_, T> {
     }
 
     fn batches<const TIMED: bool>(mut self, op: Op, batch: usize) -> Result<Tally> {
-        if op == Op::Iterate {
+        if op.visits() {
             return self.singles::<TIMED>(op);
         }
         let (target, values) = (self.target, self.values);
@@ -364,7 +411,7 @@ impl<T: Target> Worker<'_, T> {
             let tally = &mut self.tally;
             let start = TIMED.then(Instant::now);
             match op {
-                Op::Set => {
+                Op::Set | Op::Update => {
                     let numbered = texts.iter().zip(&numbers);
                     let records: Vec<_> = numbered.map(|(&key, &n)| (key, values.of(n))).collect();
                     target.set_many(&records)?;
@@ -373,7 +420,7 @@ impl<T: Target> Worker<'_, T> {
                     tally.read(texts[index], value, values.of(numbers[index]));
                 })?,
                 Op::Remove => tally.hits += target.remove_many(&texts)?,
-                Op::Get | Op::GetShuffled | Op::Iterate => {
+                Op::Get | Op::GetShuffled | Op::Iterate | Op::Scan => {
                     target.has_many(&texts, &mut |index| tally.hit(texts[index]))?;
                 }
             }
