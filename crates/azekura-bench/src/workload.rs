@@ -13,7 +13,7 @@ use azekura::error::{Error, Kind, Result};
 use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
-use crate::forget::give_up_pages;
+use crate::forget::{give_up_pages, write_out};
 use crate::generate::{Choice, Key, Keys, Source, Values, fold, number_of};
 use crate::limit::MemoryGroup;
 use crate::measure::{Device, Latency, Memory};
@@ -49,7 +49,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
         return no_order();
     }
     let group = plan.memory_group.as_deref().map(MemoryGroup::enter);
-    let mut group = group.transpose()?;
+    let group = group.transpose()?;
     let source = source(plan);
     let values = Values::new(plan.value_size);
     let before = Memory::now();
@@ -58,7 +58,9 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
     let device = || plan.path.as_deref().map(Device::now).unwrap_or_default();
     for (index, &op) in plan.ops.iter().enumerate() {
         let creates = index == 0 && op == Op::Set;
-        if let (false, Some(group), Some(memory)) = (creates, group.take(), plan.memory) {
+        if let (false, false, Some(group), Some(memory)) =
+            (creates, is_limited, &group, plan.memory)
+        {
             if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
                 give_up_pages(path)?;
             }
@@ -90,6 +92,10 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             open = Some(target);
         }
         if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+            if op.writes() {
+                // Not timed: what the phase left dirty is the device's work, too, and not the next phase's.
+                write_out(path)?;
+            }
             phase.cost.files(path)?;
             phase.cost.device = device().since(idle);
         }
@@ -438,9 +444,11 @@ impl<T: Target> Worker<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use azekura::engine::Durability;
+
     use super::*;
     use crate::engines::Engine;
-    use crate::engines::memory::StdHash;
+    use crate::engines::memory::{StdHash, StdTree};
     use crate::phase::collect;
     use crate::words::read_flags;
 
@@ -453,6 +461,137 @@ mod tests {
     }
 
     const ALL: &str = "--json --ops set,get,get-shuffled,get-value,iterate,remove";
+
+    #[test]
+    fn a_scan_reads_every_record_once_and_is_as_many_operations() {
+        let flags = "--json --count 500 --order random --batch 7 --ops set,get-value,scan";
+        let found = phases::<StdTree>(&plan(flags));
+        assert_eq!(found[2].count, found[0].live.unwrap());
+        assert_eq!(found[2].hits, found[0].live);
+        // Every thread reads all of them, so that twice as much is read, and no record more.
+        let twice = phases::<StdTree>(&plan(
+            "--json --count 250 --threads 2 --order shuffled --ops set,scan",
+        ));
+        assert_eq!(twice[1].hits, Some(1000));
+        let once = phases::<StdTree>(&plan(
+            "--json --count 500 --order shuffled --ops set,scan,get-value",
+        ));
+        assert_eq!(once[1].digest, once[2].digest, "the same records");
+        let refused = record::<StdHash>(&plan("--json --ops set,scan"), &mut |_| Ok(()));
+        assert_eq!(refused.unwrap_err().kind(), Kind::Invalid);
+    }
+
+    /// Answers like the tree of the standard library, but scans badly.
+    struct Scans<const HOW: u8>(StdTree);
+
+    impl<const HOW: u8> Target for Scans<HOW> {
+        const NAME: &'static str = "scans";
+        const PERSISTENT: bool = false;
+        const ORDERED: bool = true;
+        type Position<'t> = ();
+        fn open(setup: &Setup) -> Result<Self> {
+            StdTree::open(setup).map(Self)
+        }
+        fn close(self) -> Result<()> {
+            self.0.close()
+        }
+        fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.set(key, value)
+        }
+        fn has(&self, key: &[u8]) -> Result<bool> {
+            self.0.has(key)
+        }
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn remove(&self, key: &[u8]) -> Result<bool> {
+            self.0.remove(key)
+        }
+        fn position(&self) -> Result<()> {
+            self.0.position()
+        }
+        fn jump(
+            &self,
+            (): &mut (),
+            key: &[u8],
+            visit: &mut impl FnMut(&[u8], &[u8]),
+        ) -> Result<()> {
+            self.0.jump(&mut (), key, visit)
+        }
+        fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+            self.0.scan(&mut |key, value| match HOW {
+                0 => visit(key, value),
+                1 => {
+                    visit(key, value);
+                    visit(key, value);
+                }
+                2 => visit(b"text", value),
+                _ => visit(key, b"another."),
+            })
+        }
+        fn sync(&self, durability: Durability) -> Result<()> {
+            self.0.sync(durability)
+        }
+    }
+
+    #[test]
+    fn a_scan_out_of_order_or_with_another_value_is_seen() {
+        let plan = plan("--json --count 10 --ops set,scan");
+        record::<Scans<0>>(&plan, &mut |_| Ok(())).unwrap();
+        let wrong = [
+            record::<Scans<1>>(&plan, &mut |_| Ok(())),
+            record::<Scans<2>>(&plan, &mut |_| Ok(())),
+            record::<Scans<3>>(&plan, &mut |_| Ok(())),
+        ];
+        for wrong in wrong {
+            assert_eq!(wrong.unwrap_err().kind(), Kind::Corrupted);
+        }
+    }
+
+    #[test]
+    fn later_phases_are_shorter_and_updates_replace_what_is_there() {
+        for order in ["sequential", "random", "shuffled", "zipfian"] {
+            let found = phases::<StdHash>(&plan(&format!(
+                "--json --count 400 --later 30 --threads 2 --order {order} --warm --ops set,update,get,get-shuffled"
+            )));
+            let counts: Vec<u64> = found.iter().map(|phase| phase.count).collect();
+            assert_eq!(counts, [800, 60, 60, 60], "{order}");
+            assert_eq!(found[1].live, found[0].live, "{order}");
+            assert_eq!(found[2].hits, Some(60), "{order}");
+            let warm = |phase: &Phase| match &phase.details {
+                Details::Record(record) => record.warm,
+                _ => None,
+            };
+            assert_eq!([1, 2].map(|index| warm(&found[index])), [None, Some(true)]);
+        }
+    }
+
+    #[test]
+    fn memory_is_limited_from_the_second_phase_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = folder.path().join("memory.max");
+        std::fs::write(&limit, "0").unwrap();
+        let plan = Plan {
+            path: Some(folder.path().join("x.azt")),
+            memory: Some(12_345),
+            memory_group: Some(folder.path().to_path_buf()),
+            ..plan("--json --count 10 --ops set,get,update")
+        };
+        let mut found = Vec::new();
+        let mut emit = |phase: Phase| {
+            let Details::Record(record) = phase.details else {
+                panic!("a record has details of records");
+            };
+            found.push((
+                record.memory_limit,
+                std::fs::read_to_string(&limit).unwrap(),
+            ));
+            Ok(())
+        };
+        Engine::Tree.record(&plan, &mut emit).unwrap();
+        let limited = (Some(12_345), "12345".to_owned());
+        assert_eq!(found, [(None, "max".into()), limited.clone(), limited]);
+    }
 
     #[test]
     fn every_phase_finds_what_the_sets_wrote() {
