@@ -114,6 +114,10 @@ impl Pairing {
         if self.pairs == 0 {
             return Err(Error::new(Kind::Invalid, "nothing to compare").remedy("--pairs 1 or more"));
         }
+        if workloads.is_empty() {
+            return Err(Error::new(Kind::Invalid, "no workload is left to run")
+                .remedy("choose others by --suite, --only or --huge"));
+        }
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let command: Vec<String> = std::env::args().skip(1).collect();
         let mut heading = machine::describe(&folder);
