@@ -34,11 +34,11 @@ pub enum Suite {
     Tree,
     /// The same, with the ratios asked of the sorted file against Tkrzw's `SkipDBM`
     Skip,
-    /// What is asked of the tree file against LMDB
+    /// The ratios required of the tree file against LMDB
     TreeLmdb,
-    /// What is asked of the tree file against redb
+    /// The ratios required of the tree file against redb
     TreeRedb,
-    /// What is measured of the tree file against `RocksDB`
+    /// The tree file measured against `RocksDB`
     TreeRocksdb,
     /// What the published benchmark leaves out
     Shapes,

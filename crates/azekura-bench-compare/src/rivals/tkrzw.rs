@@ -5,7 +5,7 @@
 //! than operations, once it would have to evict; for `TreeDBM` and `SkipDBM` beyond as many operations those of its table of 100
 //! million random records as they stand (tree: aligned by 2^12, a million buckets, pages of 4080 bytes, 400,000 of them cached, or as
 //! many as the plan's cache holds; skip: 1500 MiB to sort, 25 million cached records, the last value of a key counts). They have no batched calls that overlap memory accesses,
-//! so batches are single calls. What `TreeDBM` and `SkipDBM` were told survives no death of the process before the phase ends
+//! so batches are single calls. What `TreeDBM` and `SkipDBM` acknowledged survives no death of the process before the phase ends
 //! (class `buffered`): they have nothing between that and a full sync, and are favoured by it. A removal of `SkipDBM` writes a
 //! mark and does not look, so its answer is always yes. Durability `power` synchronises hard after every write.
 //!
