@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::cache::CachePlan;
 use azekura_bench::comparison::{self, Comparison};
-use azekura_bench::plan::Plan;
+use azekura_bench::plan::{Op, Plan};
 use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
 use azekura_wire::exit::code_of;
@@ -73,9 +73,12 @@ struct Table {
     /// Only workloads whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Multiply all counts
+    /// Multiply all counts, and the memory that rows state
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// A memory cgroup, made for this purpose, for the rows that limit memory; they are left out otherwise
+    #[arg(long, value_name = "FOLDER")]
+    memory_group: Option<PathBuf>,
     /// Also those that take very long
     #[arg(long)]
     huge: bool,
@@ -110,6 +113,10 @@ impl Pairing {
     ) -> Result<()> {
         if self.pairs == 0 {
             return Err(Error::new(Kind::Invalid, "nothing to compare").remedy("--pairs 1 or more"));
+        }
+        if workloads.is_empty() {
+            return Err(Error::new(Kind::Invalid, "no workload is left to run")
+                .remedy("choose others by --suite, --only or --huge"));
         }
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let command: Vec<String> = std::env::args().skip(1).collect();
@@ -158,40 +165,59 @@ fn run(compare: Compare) -> Result<()> {
             let rows = table.suite.unwrap_or(suite).rows()?.into_iter();
             let chosen =
                 rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));
-            let scaled = chosen.map(|row| {
-                let count = scale(row.plan.count, table.scale);
+            let (rival, against) = (table.rival, table.against.unwrap_or(ours));
+            let mut run = Vec::new();
+            for row in chosen {
+                match hindrance(&row.plan, &table, against) {
+                    None => run.push(row),
+                    Some(why) => notice(&format!("left out, {why}: {}", row.name)),
+                }
+            }
+            let scaled = run.into_iter().map(|row| {
                 // The name states the counts; a scaled run must not pass for the full one.
                 let name = match table.scale {
                     1.0 => row.name,
                     scale => format!("{}, scaled by {scale}", row.name),
                 };
-                (
-                    Comparison::new(&name, row.asked),
-                    Plan { count, ..row.plan },
-                )
+                let memory_group = table
+                    .memory_group
+                    .clone()
+                    .filter(|_| row.plan.memory.is_some());
+                let plan = Plan {
+                    memory_group,
+                    ..row.plan
+                };
+                (Comparison::new(&name, row.asked), plan.scaled(table.scale))
             });
-            let (rival, against) = (table.rival, table.against.unwrap_or(ours));
             let pairing = table.pairing;
             pairing.compare(rival, against, scaled.collect(), table.json)
         }
     }
 }
 
-#[expect(
-    clippy::cast_sign_loss,
-    reason = "a negative scale becomes one operation"
-)]
-fn scale(count: u64, by: f64) -> u64 {
-    ((count as f64 * by) as u64).max(1)
+/// Why a workload cannot run as it stands, if it cannot: then it must not pass for one that did.
+fn hindrance(plan: &Plan, table: &Table, against: Rival) -> Option<&'static str> {
+    let ordered = |rival: Rival| rival.row().is_ordered;
+    if plan.memory.is_some() && table.memory_group.is_none() {
+        return Some("since no --memory-group limits the system's page cache");
+    }
+    let scans = plan.ops.contains(&Op::Scan);
+    (scans && !(ordered(table.rival) && ordered(against)))
+        .then_some("since one side has no order to scan in")
+}
+
+/// Prints a line on standard error.
+fn notice(text: &str) {
+    use std::io::Write;
+    // There is nowhere to report to if standard error is gone too.
+    let _ = writeln!(std::io::stderr(), "azekura-bench-compare: {text}");
 }
 
 fn main() -> ExitCode {
     match run(Compare::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            use std::io::Write;
-            // There is nowhere to report to if standard error is gone too.
-            let _ = writeln!(std::io::stderr(), "azekura-bench-compare: {error}");
+            notice(&error.to_string());
             ExitCode::from(code_of(error.kind()))
         }
     }

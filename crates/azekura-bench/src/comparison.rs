@@ -16,7 +16,7 @@ use std::path::Path;
 
 use azekura::error::{Error, Result};
 
-use crate::measure::median;
+use crate::measure::{Percentiles, median};
 use crate::phase::Phase;
 use crate::report::{figures, header, line};
 
@@ -45,13 +45,18 @@ pub fn less(ours: Option<f64>, theirs: Option<f64>) -> Option<f64> {
     more(theirs, ours)
 }
 
+/// How many figures are compared.
+const FIGURES: usize = 8;
+
 /// The ratios of one phase: of a pair, or medians of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ratios([Option<f64>; 5]);
+pub struct Ratios([Option<f64>; FIGURES]);
 
 impl Ratios {
     /// The names of the figures, in order.
-    pub const NAMES: [&'static str; 5] = ["rate", "cpu", "private", "memory", "file"];
+    pub const NAMES: [&'static str; FIGURES] = [
+        "rate", "cpu", "private", "memory", "file", "written", "p999", "p9999",
+    ];
 
     /// The ratios of one pair.
     pub fn of(ours: &Phase, theirs: &Phase) -> Self {
@@ -60,12 +65,19 @@ impl Ratios {
             less(of(ours), of(theirs))
         };
         let rate = |phase: &Phase| Some(phase.rate());
+        let latency = |of: fn(&Percentiles) -> f64| {
+            let of = |phase: &Phase| phase.latency_us.as_ref().map(of);
+            less(of(ours), of(theirs))
+        };
         Self([
             more(rate(ours), rate(theirs)),
             less(ours.cpu(), theirs.cpu()),
             bytes(|phase| phase.cost.private_bytes),
             bytes(|phase| phase.cost.memory_bytes),
             bytes(|phase| phase.cost.file_bytes),
+            less(ours.bytes_written_each(), theirs.bytes_written_each()),
+            latency(|us| us.p999),
+            latency(|us| us.p9999),
         ])
     }
 
@@ -151,8 +163,18 @@ impl Comparison {
         let mut add = |row: String| writeln!(text, "{row}").expect("a string takes any text");
         add(format!("{} ({} pairs)", self.name, self.pairs.len()));
         add(format!(
-            "  {:<13} {:>8} {:>8}  {:>6} {:>8} {:>7} {:>6}   {}",
-            "phase", "measured", "asked", "cpu", "private", "memory", "file", "rate of each pair"
+            "  {:<13} {:>8} {:>8}  {:>6} {:>8} {:>7} {:>6} {:>8} {:>6} {:>6}   {}",
+            "phase",
+            "measured",
+            "asked",
+            "cpu",
+            "private",
+            "memory",
+            "file",
+            "written",
+            "p999",
+            "p9999",
+            "rate of each pair"
         ));
         let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |r| format!("{r:.2}x"));
         let lines = self.lines();
@@ -162,10 +184,10 @@ impl Comparison {
                 .iter()
                 .map(|ratios| format!("{:.2}", ratios.rate()))
                 .collect();
-            let [rate, cpu, private, memory, file] = line.median.0.map(times);
+            let [rate, cpu, private, memory, file, written, p999, p9999] = line.median.0.map(times);
             let (op, asked, each) = (&line.op, times(line.asked), each.join(" "));
             add(format!(
-                "  {op:<13} {rate:>8} {asked:>8}  {cpu:>6} {private:>8} {memory:>7} {file:>6}   {each}"
+                "  {op:<13} {rate:>8} {asked:>8}  {cpu:>6} {private:>8} {memory:>7} {file:>6} {written:>8} {p999:>6} {p9999:>6}   {each}"
             ));
         }
         let figures = lines.first().into_iter().flat_map(|line| {
@@ -302,10 +324,34 @@ mod tests {
         let theirs = phase("theirs", 100.0, 3.0, 100);
         let ratios = Ratios::of(&ours, &theirs);
         let expected = [Some(2.0), Some(3.0), Some(2.0), None, Some(1.0)];
-        assert_eq!(ratios.0, expected);
+        assert_eq!(ratios.0[..5], expected);
+        assert_eq!(ratios.0[5..], [None; 3]);
         assert_eq!(Ratios::of(&phase("", 1.0, 1.0, 0), &theirs).0[2], None);
-        let faster = Ratios([Some(9.0), Some(3.0), Some(2.0), None, Some(1.0)]);
+        let mut faster = ratios;
+        faster.0[0] = Some(9.0);
         assert_eq!(Ratios::median(&[ratios, ratios, faster]), ratios);
+    }
+
+    #[test]
+    fn bytes_written_are_compared_for_each_operation_and_the_tails_of_latency() {
+        let side = |count, written, p999| {
+            let mut phase = phase("", 1.0, 1.0, 1);
+            phase.count = count;
+            phase.cost.device.process_bytes_written = Some(written);
+            phase.latency_us = Some(Percentiles {
+                p50: 1.0,
+                p90: 1.0,
+                p99: 1.0,
+                p999,
+                p9999: 2.0 * p999,
+                max: 1e6,
+            });
+            phase
+        };
+        let ratios = Ratios::of(&side(10, 1000, 3.0), &side(20, 6000, 12.0));
+        assert_eq!(ratios.0[5..], [Some(3.0), Some(4.0), Some(4.0)]);
+        let none = Ratios::of(&side(0, 1000, 3.0), &side(20, 6000, 12.0));
+        assert_eq!(none.0[5], None);
     }
 
     #[test]

@@ -30,17 +30,28 @@ pub fn forget(path: &Path) -> Result<Forgot> {
 }
 
 pub(crate) fn give_up_pages(path: &Path) -> Result<()> {
-    let failed = |error| Error::io("cannot give up the pages of the store", error).at(path);
+    each_file(path, &|file| {
+        file.sync_all()?;
+        fadvise(file, 0, None, Advice::DontNeed).map_err(Into::into)
+    })
+}
+
+/// Writes out what is dirty of the file or folder at `path`; its pages stay.
+pub(crate) fn write_out(path: &Path) -> Result<()> {
+    each_file(path, &File::sync_all)
+}
+
+fn each_file(path: &Path, act: &dyn Fn(&File) -> std::io::Result<()>) -> Result<()> {
+    let failed = |error| Error::io("cannot write out the pages of the store", error).at(path);
     let meta = fs::metadata(path).map_err(failed)?;
     if meta.is_dir() {
         for entry in fs::read_dir(path).map_err(failed)? {
-            give_up_pages(&entry.map_err(failed)?.path())?;
+            each_file(&entry.map_err(failed)?.path(), act)?;
         }
         return Ok(());
     }
     let file = File::open(path).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))
+    act(&file).map_err(failed)
 }
 
 #[cfg(test)]
@@ -53,8 +64,11 @@ mod tests {
         fs::create_dir(folder.path().join("in")).unwrap();
         let file = folder.path().join("in/b");
         fs::write(&file, [1; 5]).unwrap();
+        write_out(folder.path()).unwrap();
         give_up_pages(folder.path()).unwrap();
         assert_eq!(fs::read(&file).unwrap(), [1; 5]);
-        assert!(give_up_pages(&folder.path().join("gone")).is_err());
+        for act in [write_out, give_up_pages] {
+            assert!(act(&folder.path().join("gone")).is_err());
+        }
     }
 }

@@ -24,6 +24,36 @@ const fn eight_digits(number: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
+/// The number of eight decimal digits, the first in the lowest byte: pairs of digits, of pairs, of fours, side by side.
+#[inline]
+const fn of_eight_digits(text: u64) -> u64 {
+    let digits = text.wrapping_sub(0x3030_3030_3030_3030);
+    let pairs = (digits.wrapping_mul(10).wrapping_add(digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul(100).wrapping_add(pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) & 0xffff_ffff
+}
+
+/// The number that a key was written from, and its rank: keys in lexical order have ascending ranks. `None` for bytes that
+/// no number is written as.
+#[inline]
+#[expect(clippy::big_endian_bytes, reason = "the rank is the order of texts")]
+pub fn number_of(key: &[u8]) -> Option<(u64, u128)> {
+    let number = if let Ok(word) = key.try_into() {
+        of_eight_digits(u64::from_le_bytes(word))
+    } else {
+        let text = std::str::from_utf8(key).ok()?;
+        text.parse().ok()?
+    };
+    let mut written = Key::EMPTY;
+    if number >= 10_u64.pow(14) {
+        return None;
+    }
+    written.set(number);
+    let mut rank = [0; 16];
+    rank.get_mut(..key.len())?.copy_from_slice(key);
+    (written.bytes() == key).then(|| (number, u128::from_be_bytes(rank)))
+}
+
 /// Bytes of the longest key: fifteen digits, so that a key and where it begins are one aligned unit.
 pub const KEY_LEN_MAX: usize = 15;
 
@@ -285,6 +315,13 @@ impl Source {
 }
 
 impl Keys {
+    /// Only the first `count` of them.
+    #[must_use]
+    pub fn first(mut self, count: u64) -> Self {
+        self.left = self.left.min(count);
+        self
+    }
+
     /// The same keys, as often, in another random order.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
@@ -456,6 +493,35 @@ mod tests {
         key.set(42);
         key.spoil();
         assert_eq!(key.bytes(), b"a0000042");
+    }
+
+    #[test]
+    fn a_key_gives_its_number_back_and_ranks_are_in_the_order_of_texts() {
+        let mut key = Key::EMPTY;
+        let mut ranked: Vec<(u128, Vec<u8>)> = Vec::new();
+        let numbers = [0, 7, 42, 12_345_678, 99_999_999, 100_000_000, 123_456_789];
+        for number in numbers {
+            key.set(number);
+            let (found, rank) = number_of(key.bytes()).unwrap();
+            assert_eq!(found, number);
+            ranked.push((rank, key.bytes().to_vec()));
+        }
+        let mut by_text = ranked.clone();
+        by_text.sort_by(|one, other| one.1.cmp(&other.1));
+        ranked.sort_unstable();
+        assert_eq!(ranked, by_text);
+        for text in [
+            "",
+            "1234567",
+            "a0000042",
+            "0000004\n",
+            "000000042",
+            "9999999999999999",
+            "-1234567",
+            "+12345678",
+        ] {
+            assert_eq!(number_of(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!   (flags)      |  `-- generate (keys, values)     measure (time, processor, memory, files)
 //!                v
 //!              report (table or JSON lines)         stress (threads and kills: every answer modelled)
+//!   limit (memory, page cache included)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)
 //!   object (stores of large values)            
@@ -24,6 +25,7 @@ pub mod comparison;
 pub mod engines;
 pub mod forget;
 pub mod generate;
+pub mod limit;
 pub mod measure;
 pub mod memcache;
 pub mod object;

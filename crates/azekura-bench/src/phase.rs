@@ -117,6 +117,12 @@ pub struct Record {
     pub batch: Option<u64>,
     /// Percent of the gets that looked for a missing key.
     pub misses: Option<u64>,
+    /// Bytes of the page cache, if they were stated.
+    pub cache: Option<u64>,
+    /// Bytes of memory that the process had, page cache of the system included, if they were limited.
+    pub memory_limit: Option<u64>,
+    /// Whether the phase ran once before it was measured.
+    pub warm: Option<bool>,
     /// Latency of the engine that does nothing, in the same loop, as often, right afterwards.
     pub latency_none_us: Option<Percentiles>,
     /// The same where each of its calls waits for the median of this phase: the noise of the machine.
@@ -270,6 +276,12 @@ impl Phase {
     pub fn bytes_per_record(&self) -> Option<f64> {
         let live = self.live.filter(|live| *live > 0)?;
         Some(self.cost.private_bytes? as f64 / live as f64)
+    }
+
+    /// Bytes that the process wrote towards devices, for each operation, opening and closing included.
+    pub fn bytes_written_each(&self) -> Option<f64> {
+        let written = self.cost.device.process_bytes_written?;
+        (self.count > 0).then(|| written as f64 / self.count as f64)
     }
 
     /// Processor seconds of what was measured: of the server, where there is one, otherwise of this process.

@@ -14,10 +14,15 @@ use azekura_wire::durability;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::words::{between, flags};
+use crate::words::{between, flags, refused};
 
 /// Most operations of all threads together: key numbers stay below 2^31, as in Tkrzw's tool.
 const OPERATIONS_MAX: u64 = (1 << 31) - 1;
+
+/// The least that a cache is scaled down to: every engine opens with it.
+const CACHE_MIN: u64 = 1 << 20;
+/// The least that a limit of memory is scaled down to: a process and its threads live in it.
+const MEMORY_MIN: u64 = 24 << 20;
 
 /// In which order keys come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -40,6 +45,8 @@ pub enum Order {
 pub enum Op {
     /// Store records, and flush them to the system
     Set,
+    /// The same in a store that has been made: a `set` that is not the first phase, under a name of its own
+    Update,
     /// Look up the keys in the order of the sets, without copying values
     Get,
     /// The same in another random order
@@ -48,6 +55,8 @@ pub enum Op {
     GetValue,
     /// Jump to each key and read the record there, a new position every 100
     Iterate,
+    /// Read all records in the order of their keys, each thread all of them; of engines that have an order
+    Scan,
     /// Remove in the order of the sets, and flush to the system
     Remove,
 }
@@ -55,7 +64,17 @@ pub enum Op {
 impl Op {
     /// Whether the phase changes the store.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Set | Self::Remove)
+        matches!(self, Self::Set | Self::Update | Self::Remove)
+    }
+
+    /// Whether the phase stores records.
+    pub const fn sets(self) -> bool {
+        matches!(self, Self::Set | Self::Update)
+    }
+
+    /// Whether the phase goes from record to record, and so has no batches.
+    pub const fn visits(self) -> bool {
+        matches!(self, Self::Iterate | Self::Scan)
     }
 
     /// Whether the phase looks keys up, so that some may be missing.
@@ -75,6 +94,10 @@ pub struct Plan {
     /// Operations per thread and phase
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub count: u64,
+    /// Operations per thread of every phase after the first, if they are fewer
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later: Option<u64>,
     /// Threads
     #[arg(long, value_name = "T", default_value_t = 1)]
     pub threads: u64,
@@ -112,6 +135,17 @@ pub struct Plan {
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<u64>,
+    /// Run each phase that reads once before it is measured, so that it finds caches as it leaves them
+    #[arg(long)]
+    pub warm: bool,
+    /// Memory of this process, the system's page cache for its files included, in every phase but a `set` that makes the store
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// The memory cgroup, made for this purpose, that enforces --memory: this process enters it and sets its limit
+    #[arg(long, value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_group: Option<PathBuf>,
     /// One JSON object per phase instead of a table
     #[arg(long)]
     pub json: bool,
@@ -126,9 +160,32 @@ fn durability_word<S: Serializer>(of: &Durability, to: S) -> std::result::Result
 }
 
 impl Plan {
-    /// Operations of all threads in a phase.
+    /// Operations of all threads in the first phase: keys are numbers below it.
     pub fn operations(&self) -> u64 {
         self.count * self.threads
+    }
+
+    /// Operations per thread of the phase at `index`.
+    pub fn count_of(&self, index: usize) -> u64 {
+        match self.later {
+            Some(later) if index > 0 => later,
+            _ => self.count,
+        }
+    }
+
+    /// This plan with its counts and its sizes of memory multiplied: what is a fraction of the data stays that fraction.
+    /// No count falls below one, and no size below what an engine needs to work at all.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "a negative scale becomes the least")]
+    pub fn scaled(self, by: f64) -> Self {
+        let scale = |value: u64, least: u64| ((value as f64 * by) as u64).max(least);
+        Self {
+            count: scale(self.count, 1),
+            later: self.later.map(|later| scale(later, 1)),
+            cache: self.cache.map(|cache| scale(cache, CACHE_MIN)),
+            memory: self.memory.map(|memory| scale(memory, MEMORY_MIN)),
+            ..self
+        }
     }
 
     /// The flags of this plan, for another process.
@@ -143,7 +200,17 @@ impl Plan {
         between("--batch", self.batch as u64, 1, 65_536)?;
         between("--misses", self.misses, 0, 100)?;
         between("--value-size", self.value_size as u64, 0, 1 << 30)?;
-        Ok(())
+        if let Some(later) = self.later {
+            between("--later", later, 1, self.count)?;
+        }
+        match (&self.memory, &self.memory_group) {
+            (Some(_), None) => refused(
+                "only a memory cgroup limits the system's page cache",
+                "make one and name it by --memory-group, or leave --memory out",
+            ),
+            (None, Some(_)) => refused("no limit for --memory-group", "give it by --memory"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -156,12 +223,43 @@ mod tests {
 
     #[test]
     fn a_plan_comes_back_from_its_flags() {
-        let words = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
-                    --value-size 9 --batch 3 --misses 50 --seed 4 --latency --durability power --cache 8192 --json";
+        let words = "--path a/b --count 7 --later 3 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
+                    --value-size 9 --batch 3 --misses 50 --seed 4 --latency --durability power --cache 8192 --warm \
+                    --memory 65536 --memory-group c/d --json";
         let flags = read_flags::<Plan>(words).unwrap().flags();
         let expected: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         assert_eq!(flags, expected);
         let again = flags.join(OsStr::new(" ")).into_string().unwrap();
         assert_eq!(read_flags::<Plan>(&again).unwrap().flags(), flags);
+    }
+
+    #[test]
+    fn a_scaled_plan_keeps_the_ratio_of_data_and_caches() {
+        let plan: Plan =
+            read_flags("--count 1000 --later 100 --cache 64MiB --memory 80MiB").unwrap();
+        let half = plan.clone().scaled(0.5);
+        let found = (half.count, half.later, half.cache, half.memory);
+        assert_eq!(found, (500, Some(50), Some(32 << 20), Some(40 << 20)));
+        assert_eq!([half.count_of(0), half.count_of(1)], [500, 50]);
+        let least = plan.scaled(0.0);
+        let found = (least.count, least.later, least.cache, least.memory);
+        let expected = (1, Some(1), Some(CACHE_MIN), Some(MEMORY_MIN));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_limit_and_its_group_go_together_and_later_phases_are_no_longer() {
+        for flags in [
+            "--memory 80MiB",
+            "--memory-group x",
+            "--count 5 --later 6",
+            "--later 0",
+        ] {
+            let plan: Plan = read_flags(flags).unwrap();
+            let error = plan.check().expect_err(flags);
+            assert_eq!(error.kind(), azekura::Kind::Invalid, "{flags}");
+        }
+        let plan: Plan = read_flags("--memory 80MiB --memory-group x").unwrap();
+        plan.check().unwrap();
     }
 }

@@ -45,7 +45,8 @@ impl Output {
         line(
             "ns: wall time per operation of all threads; cpu ns: processor time per operation; harness:\n\
              its share that drawing and formatting keys take; memory: growth of resident memory, of\n\
-             which private is not backed by the file, and each is that by record.",
+             which private is not backed by the file, and each is that by record; written: bytes that the\n\
+             process wrote towards devices, by operation, opening and closing included.",
         )
     }
 }
@@ -53,7 +54,7 @@ impl Output {
 /// The columns of [`figures`].
 pub(crate) fn header() -> String {
     format!(
-        "{:<13} {:<13} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>11}  {}",
+        "{:<13} {:<13} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>8} {:>11}  {}",
         "engine",
         "phase",
         "ops/s",
@@ -64,6 +65,7 @@ pub(crate) fn header() -> String {
         "private",
         "each",
         "file",
+        "written",
         "hits",
         "digest"
     )
@@ -93,7 +95,7 @@ pub(crate) fn figures(phase: &Phase) -> String {
         _ => None,
     };
     let mut text = format!(
-        "{:<13} {:<13} {:>12.0} {:>9.1} {:>9.1} {:>9} {:>10} {:>10} {:>8} {:>10} {:>11}  {}\n",
+        "{:<13} {:<13} {:>12.0} {:>9.1} {:>9.1} {:>9} {:>10} {:>10} {:>8} {:>10} {:>8} {:>11}  {}\n",
         phase.engine,
         phase.op,
         phase.ops_per_second,
@@ -104,6 +106,7 @@ pub(crate) fn figures(phase: &Phase) -> String {
         bytes(phase.cost.private_bytes),
         tenths(phase.bytes_per_record()),
         bytes(phase.cost.file_bytes),
+        tenths(phase.bytes_written_each()),
         phase
             .hits
             .map_or_else(|| "-".into(), |hits| hits.to_string()),

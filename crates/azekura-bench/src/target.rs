@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use azekura::engine::Durability;
 use azekura::error::Result;
 
-use crate::words::required;
+use crate::phase::Class;
+use crate::words::{refused, required};
 
 /// How a store is opened for a phase.
 #[derive(Clone, Debug)]
@@ -46,16 +47,33 @@ pub fn copy_found(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
+/// `Invalid`: the phase `scan` of an engine that has no order.
+pub(crate) fn no_order() -> Result<()> {
+    refused(
+        "this engine keeps its records in no order",
+        "leave the phase `scan` out, or choose an ordered engine",
+    )
+}
+
 /// One open store. Methods are called by many threads at once.
 pub trait Target: Sync + Sized {
     /// The engine's word in results.
     const NAME: &'static str;
     /// Whether the records outlive [`close`](Target::close).
     const PERSISTENT: bool;
+    /// Whether a removal reports if there was a record. One that does not look writes a mark, and always answers yes.
+    const COUNTS_REMOVALS: bool = true;
+    /// Whether it keeps records in the order of their keys, and so can be scanned.
+    const ORDERED: bool = false;
     /// A place to jump from; kept for a hundred jumps, then made anew.
     type Position<'t>
     where
         Self: 't;
+
+    /// What an acknowledged write really survives where this was asked for: a rival may have nothing that is as strong.
+    fn class(durability: Durability) -> Class {
+        durability.into()
+    }
 
     /// Opens or makes the store.
     fn open(setup: &Setup) -> Result<Self>;
@@ -72,7 +90,7 @@ pub trait Target: Sync + Sized {
     /// Copies a value to `value`, whose content is replaced: whether it is there.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Removes a record: whether it was there.
+    /// Removes a record: whether it was there, if it [counts removals](Target::COUNTS_REMOVALS).
     fn remove(&self, key: &[u8]) -> Result<bool>;
 
     /// Stores several records.
@@ -123,6 +141,12 @@ pub trait Target: Sync + Sized {
         key: &[u8],
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()>;
+
+    /// Lends all records to `visit`, in the order of their keys. `Invalid` from an engine that has no order.
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let _ = visit;
+        no_order()
+    }
 
     /// Records in the store, if it counts them.
     fn records(&self) -> Option<u64> {

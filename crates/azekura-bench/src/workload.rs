@@ -13,12 +13,14 @@ use azekura::error::{Error, Kind, Result};
 use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
-use crate::generate::{Choice, Key, Keys, Source, Values, fold};
+use crate::forget::{give_up_pages, write_out};
+use crate::generate::{Choice, Key, Keys, Source, Values, fold, number_of};
+use crate::limit::MemoryGroup;
 use crate::measure::{Device, Latency, Memory};
 use crate::phase::{Details, Phase, Record};
 use crate::plan::{Op, Plan};
 use crate::report;
-use crate::target::{Setup, Target};
+use crate::target::{Setup, Target, no_order};
 use crate::threads::together;
 use crate::words::{fits, word};
 
@@ -43,24 +45,45 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
     if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
         fits(path, "set", plan.ops.first() == Some(&Op::Set))?;
     }
+    if !T::ORDERED && plan.ops.contains(&Op::Scan) {
+        return no_order();
+    }
+    let group = plan.memory_group.as_deref().map(MemoryGroup::enter);
+    let group = group.transpose()?;
     let source = source(plan);
     let values = Values::new(plan.value_size);
     let before = Memory::now();
     let mut open: Option<T> = None;
+    let mut is_limited = false;
     let device = || plan.path.as_deref().map(Device::now).unwrap_or_default();
     for (index, &op) in plan.ops.iter().enumerate() {
+        let creates = index == 0 && op == Op::Set;
+        if let (false, false, Some(group), Some(memory)) =
+            (creates, is_limited, &group, plan.memory)
+        {
+            if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+                give_up_pages(path)?;
+            }
+            group.limit(memory)?;
+            is_limited = true;
+        }
         let idle = device();
         let target = match open.take() {
             Some(target) => target,
             None => T::open(&Setup {
                 path: plan.path.clone(),
-                create: index == 0 && op == Op::Set,
+                create: creates,
                 records: plan.operations(),
                 durability: plan.durability,
                 cache: plan.cache,
             })?,
         };
-        let mut phase = run(&target, plan, op, &source, &values)?;
+        let count = plan.count_of(index);
+        let warm = plan.warm && !op.writes();
+        if warm {
+            run(&target, plan, op, count, &source, &values)?;
+        }
+        let mut phase = run(&target, plan, op, count, &source, &values)?;
         phase.cost.memory(before, Memory::now());
         phase.live = target.records();
         if T::PERSISTENT {
@@ -69,22 +92,29 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             open = Some(target);
         }
         if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+            if op.writes() {
+                // Not timed: what the phase left dirty is the device's work, too, and not the next phase's.
+                write_out(path)?;
+            }
             phase.cost.files(path)?;
             phase.cost.device = device().since(idle);
         }
         let mut details = Record {
             order: plan.order,
-            batch: (plan.batch > 1 && op != Op::Iterate).then_some(plan.batch as u64),
+            batch: (plan.batch > 1 && !op.visits()).then_some(plan.batch as u64),
             misses: (plan.misses > 0 && op.reads()).then_some(plan.misses),
+            cache: plan.cache,
+            memory_limit: plan.memory.filter(|_| is_limited),
+            warm: warm.then_some(true),
             ..Record::default()
         };
         if let Some(us) = &phase.latency_us {
             // A batch is as many calls of an engine without batches.
             let median = Duration::from_secs_f64(us.p50 / 1e6 / plan.batch as f64);
-            details.latency_none_us = nothing(plan, op, Duration::ZERO)?.latency_us;
-            details.latency_wait_us = nothing(plan, op, median)?.latency_us;
+            details.latency_none_us = nothing(plan, op, count, Duration::ZERO)?.latency_us;
+            details.latency_wait_us = nothing(plan, op, count, median)?.latency_us;
         }
-        if !plan.json {
+        if !plan.json && op != Op::Scan {
             details.harness_ns = Some(harness_ns(plan, op)?);
         }
         phase.details = Details::Record(details);
@@ -96,18 +126,18 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
 /// Nanoseconds of one operation of the phase `op` when the engine does nothing.
 fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
     let plan = Plan {
-        count: plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1),
         latency: false,
         ..plan.clone()
     };
-    let phase = nothing(&plan, op, Duration::ZERO)?;
+    let count = plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1);
+    let phase = nothing(&plan, op, count, Duration::ZERO)?;
     Ok(phase.cpu_seconds * 1e9 / phase.count as f64)
 }
 
-/// The phase `op`, as many calls, when the engine only waits.
-fn nothing(plan: &Plan, op: Op, wait: Duration) -> Result<Phase> {
+/// The phase `op`, so many calls of each thread, when the engine only waits.
+fn nothing(plan: &Plan, op: Op, count: u64, wait: Duration) -> Result<Phase> {
     let values = Values::new(plan.value_size);
-    run(&Nothing { wait }, plan, op, &source(plan), &values)
+    run(&Nothing { wait }, plan, op, count, &source(plan), &values)
 }
 
 fn source(plan: &Plan) -> Source {
@@ -154,10 +184,12 @@ fn run<T: Target>(
     target: &T,
     plan: &Plan,
     op: Op,
+    count: u64,
     source: &Source,
     values: &Values,
 ) -> Result<Phase> {
-    let bar = report::progress(&word(&op), plan.operations(), plan.json);
+    let operations = count * plan.threads;
+    let bar = report::progress(&word(&op), operations, plan.json);
     let prepare = |thread| {
         let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
         if op == Op::GetShuffled {
@@ -165,7 +197,7 @@ fn run<T: Target>(
         }
         Ok(Worker {
             target,
-            keys,
+            keys: keys.first(count),
             values,
             misses: Misses::new(if op.reads() { plan.misses } else { 0 }, thread),
             bar: &bar,
@@ -193,8 +225,13 @@ fn run<T: Target>(
     if let Some(key) = tally.wrong {
         return Err(Error::new(Kind::Corrupted, "a value read is not the one written").key(&key));
     }
-    let operations = plan.operations();
-    let written = if op == Op::Set {
+    // A scan is as many operations as it found records.
+    let operations = if op == Op::Scan {
+        tally.hits
+    } else {
+        operations
+    };
+    let written = if op.sets() {
         operations * plan.value_size as u64
     } else {
         0
@@ -212,8 +249,8 @@ fn run<T: Target>(
         bytes_per_second: Some(bytes as f64 / ran.seconds),
         cpu_seconds: ran.cpu,
         latency_us: tally.latency.percentiles(),
-        hits: (op != Op::Set).then_some(tally.hits),
-        durability: T::PERSISTENT.then_some(plan.durability.into()),
+        hits: (!op.sets()).then_some(tally.hits),
+        durability: T::PERSISTENT.then(|| T::class(plan.durability)),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
         ..Phase::default()
     })
@@ -262,7 +299,7 @@ impl<T: Target> Worker<'_, T> {
     fn singles<const TIMED: bool>(mut self, op: Op) -> Result<Tally> {
         let (target, values) = (self.target, self.values);
         match op {
-            Op::Set => {
+            Op::Set | Op::Update => {
                 self.each::<TIMED>(|_, number, key| {
                     target.set(key, values.of(number)).map(|()| false)
                 })?;
@@ -278,6 +315,7 @@ impl<T: Target> Worker<'_, T> {
                 })?;
             }
             Op::Iterate => self.iterate::<TIMED>()?,
+            Op::Scan => self.scan()?,
             Op::Remove => self.each::<TIMED>(|_, _, key| target.remove(key))?,
         }
         Ok(self.tally)
@@ -305,6 +343,21 @@ impl<T: Target> Worker<'_, T> {
             })?;
             Ok(false)
         })
+    }
+
+    /// Reads all records; one that is not after the one before it, or has another's value, is wrong.
+    fn scan(&mut self) -> Result<()> {
+        let (target, values, tally) = (self.target, self.values, &mut self.tally);
+        let mut before = 0;
+        target.scan(&mut |key, value| match number_of(key) {
+            Some((number, rank)) if rank > before => {
+                tally.read(key, value, values.of(number));
+                before = rank;
+            }
+            _ => _ = tally.wrong.get_or_insert_with(|| key.to_vec()),
+        })?;
+        self.bar.inc(self.tally.hits);
+        Ok(())
     }
 
     /// Calls `step` with each key; the loop that is measured. The hits that `step` returns are counted afterwards.
@@ -346,7 +399,7 @@ impl<T: Target> Worker<'_, T> {
     }
 
     fn batches<const TIMED: bool>(mut self, op: Op, batch: usize) -> Result<Tally> {
-        if op == Op::Iterate {
+        if op.visits() {
             return self.singles::<TIMED>(op);
         }
         let (target, values) = (self.target, self.values);
@@ -364,7 +417,7 @@ impl<T: Target> Worker<'_, T> {
             let tally = &mut self.tally;
             let start = TIMED.then(Instant::now);
             match op {
-                Op::Set => {
+                Op::Set | Op::Update => {
                     let numbered = texts.iter().zip(&numbers);
                     let records: Vec<_> = numbered.map(|(&key, &n)| (key, values.of(n))).collect();
                     target.set_many(&records)?;
@@ -373,7 +426,7 @@ impl<T: Target> Worker<'_, T> {
                     tally.read(texts[index], value, values.of(numbers[index]));
                 })?,
                 Op::Remove => tally.hits += target.remove_many(&texts)?,
-                Op::Get | Op::GetShuffled | Op::Iterate => {
+                Op::Get | Op::GetShuffled | Op::Iterate | Op::Scan => {
                     target.has_many(&texts, &mut |index| tally.hit(texts[index]))?;
                 }
             }
@@ -391,9 +444,11 @@ impl<T: Target> Worker<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use azekura::engine::Durability;
+
     use super::*;
     use crate::engines::Engine;
-    use crate::engines::memory::StdHash;
+    use crate::engines::memory::{StdHash, StdTree};
     use crate::phase::collect;
     use crate::words::read_flags;
 
@@ -406,6 +461,137 @@ mod tests {
     }
 
     const ALL: &str = "--json --ops set,get,get-shuffled,get-value,iterate,remove";
+
+    #[test]
+    fn a_scan_reads_every_record_once_and_is_as_many_operations() {
+        let flags = "--json --count 500 --order random --batch 7 --ops set,get-value,scan";
+        let found = phases::<StdTree>(&plan(flags));
+        assert_eq!(found[2].count, found[0].live.unwrap());
+        assert_eq!(found[2].hits, found[0].live);
+        // Every thread reads all of them, so that twice as much is read, and no record more.
+        let twice = phases::<StdTree>(&plan(
+            "--json --count 250 --threads 2 --order shuffled --ops set,scan",
+        ));
+        assert_eq!(twice[1].hits, Some(1000));
+        let once = phases::<StdTree>(&plan(
+            "--json --count 500 --order shuffled --ops set,scan,get-value",
+        ));
+        assert_eq!(once[1].digest, once[2].digest, "the same records");
+        let refused = record::<StdHash>(&plan("--json --ops set,scan"), &mut |_| Ok(()));
+        assert_eq!(refused.unwrap_err().kind(), Kind::Invalid);
+    }
+
+    /// Answers like the tree of the standard library, but scans badly.
+    struct Scans<const HOW: u8>(StdTree);
+
+    impl<const HOW: u8> Target for Scans<HOW> {
+        const NAME: &'static str = "scans";
+        const PERSISTENT: bool = false;
+        const ORDERED: bool = true;
+        type Position<'t> = ();
+        fn open(setup: &Setup) -> Result<Self> {
+            StdTree::open(setup).map(Self)
+        }
+        fn close(self) -> Result<()> {
+            self.0.close()
+        }
+        fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.set(key, value)
+        }
+        fn has(&self, key: &[u8]) -> Result<bool> {
+            self.0.has(key)
+        }
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn remove(&self, key: &[u8]) -> Result<bool> {
+            self.0.remove(key)
+        }
+        fn position(&self) -> Result<()> {
+            self.0.position()
+        }
+        fn jump(
+            &self,
+            (): &mut (),
+            key: &[u8],
+            visit: &mut impl FnMut(&[u8], &[u8]),
+        ) -> Result<()> {
+            self.0.jump(&mut (), key, visit)
+        }
+        fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+            self.0.scan(&mut |key, value| match HOW {
+                0 => visit(key, value),
+                1 => {
+                    visit(key, value);
+                    visit(key, value);
+                }
+                2 => visit(b"text", value),
+                _ => visit(key, b"another."),
+            })
+        }
+        fn sync(&self, durability: Durability) -> Result<()> {
+            self.0.sync(durability)
+        }
+    }
+
+    #[test]
+    fn a_scan_out_of_order_or_with_another_value_is_seen() {
+        let plan = plan("--json --count 10 --ops set,scan");
+        record::<Scans<0>>(&plan, &mut |_| Ok(())).unwrap();
+        let wrong = [
+            record::<Scans<1>>(&plan, &mut |_| Ok(())),
+            record::<Scans<2>>(&plan, &mut |_| Ok(())),
+            record::<Scans<3>>(&plan, &mut |_| Ok(())),
+        ];
+        for wrong in wrong {
+            assert_eq!(wrong.unwrap_err().kind(), Kind::Corrupted);
+        }
+    }
+
+    #[test]
+    fn later_phases_are_shorter_and_updates_replace_what_is_there() {
+        for order in ["sequential", "random", "shuffled", "zipfian"] {
+            let found = phases::<StdHash>(&plan(&format!(
+                "--json --count 400 --later 30 --threads 2 --order {order} --warm --ops set,update,get,get-shuffled"
+            )));
+            let counts: Vec<u64> = found.iter().map(|phase| phase.count).collect();
+            assert_eq!(counts, [800, 60, 60, 60], "{order}");
+            assert_eq!(found[1].live, found[0].live, "{order}");
+            assert_eq!(found[2].hits, Some(60), "{order}");
+            let warm = |phase: &Phase| match &phase.details {
+                Details::Record(record) => record.warm,
+                _ => None,
+            };
+            assert_eq!([1, 2].map(|index| warm(&found[index])), [None, Some(true)]);
+        }
+    }
+
+    #[test]
+    fn memory_is_limited_from_the_second_phase_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = folder.path().join("memory.max");
+        std::fs::write(&limit, "0").unwrap();
+        let plan = Plan {
+            path: Some(folder.path().join("x.azt")),
+            memory: Some(12_345),
+            memory_group: Some(folder.path().to_path_buf()),
+            ..plan("--json --count 10 --ops set,get,update")
+        };
+        let mut found = Vec::new();
+        let mut emit = |phase: Phase| {
+            let Details::Record(record) = phase.details else {
+                panic!("a record has details of records");
+            };
+            found.push((
+                record.memory_limit,
+                std::fs::read_to_string(&limit).unwrap(),
+            ));
+            Ok(())
+        };
+        Engine::Tree.record(&plan, &mut emit).unwrap();
+        let limited = (Some(12_345), "12345".to_owned());
+        assert_eq!(found, [(None, "max".into()), limited.clone(), limited]);
+    }
 
     #[test]
     fn every_phase_finds_what_the_sets_wrote() {

@@ -49,7 +49,7 @@ fn with(setup: &Setup, options: &str) -> Result<Box<dyn Objects>> {
     let path = setup.require_path()?;
     let class = setup.require_class("rocksdb", &[Class::Process, Class::Power])?;
     let power = class == Class::Power;
-    let db = RocksDb::with_options(path, setup.create, power, false, options)?;
+    let db = RocksDb::with_options(path, setup.create, power, None, options)?;
     Ok(Box::new(db))
 }
 

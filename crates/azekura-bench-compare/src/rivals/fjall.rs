@@ -31,6 +31,8 @@ impl Fjall {
 impl Target for Fjall {
     const NAME: &'static str = "fjall";
     const PERSISTENT: bool = true;
+    const COUNTS_REMOVALS: bool = false;
+    const ORDERED: bool = true;
     type Position<'t> = ();
 
     fn open(setup: &Setup) -> Result<Self> {
@@ -87,6 +89,13 @@ impl Target for Fjall {
     fn jump(&self, (): &mut (), key: &[u8], visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
         if let Some(found) = self.records.range(key..).next() {
             let (key, value) = found.into_inner().or_failed("jump")?;
+            visit(&key, &value);
+        }
+        Ok(())
+    }
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        for found in self.records.iter() {
+            let (key, value) = found.into_inner().or_failed("scan")?;
             visit(&key, &value);
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! A call is a transaction; a batch is one transaction. With durability `process` commits are not
 //! synchronised (`MDB_NOSYNC`) and live in the system's page cache; with `power` each is. Lookups
-//! lend the value from the map. Read-ahead is off, as its documentation advises for random access.
+//! lend the value from the map. Read-ahead is off, as its documentation advises for random access. Its cache is the system's
+//! page cache: only a memory cgroup bounds it.
 
 #![expect(unsafe_code, reason = "a memory-mapped file is opened")]
 
@@ -74,6 +75,7 @@ impl Lmdb {
 impl Target for Lmdb {
     const NAME: &'static str = "lmdb";
     const PERSISTENT: bool = true;
+    const ORDERED: bool = true;
     type Position<'t> = RoTxn<'t, WithTls>;
 
     fn open(setup: &Setup) -> Result<Self> {
@@ -140,6 +142,15 @@ impl Target for Lmdb {
             visit(key, value);
         }
         Ok(())
+    }
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.reading(|txn| {
+            for found in self.records.iter(txn)?.move_between_keys() {
+                let (key, value) = found?;
+                visit(key, value);
+            }
+            Ok(())
+        })
     }
     fn sync(&self, durability: Durability) -> Result<()> {
         match durability {

@@ -18,7 +18,7 @@ mod tkrzw;
 
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
-use azekura_bench::engines::{hash::Hash, none::Nothing};
+use azekura_bench::engines::{hash::Hash, none::Nothing, skip::Skip, tree::Tree};
 use azekura_bench::phase::Phase;
 use azekura_bench::plan::Plan;
 use azekura_bench::suite::Suite;
@@ -57,6 +57,10 @@ pub(crate) use stores;
 stores! { Row:
     /// azekura's hash file
     Azekura => Row::of::<Hash>(locked("azekura"));
+    /// azekura's tree file
+    AzekuraTree => Row::of::<Tree>(locked("azekura"));
+    /// azekura's sorted file
+    AzekuraSkip => Row::of::<Skip>(locked("azekura"));
     /// azekura's leanest hash in memory
     AzekuraTiny => Row::of::<Tiny>(locked("azekura"));
     /// azekura's ordered store in memory
@@ -70,6 +74,12 @@ stores! { Row:
     /// Tkrzw's file hash database
     #[cfg(feature = "tkrzw")]
     TkrzwHash => Row::tkrzw::<{ class::HASH }>(Rival::Azekura, Suite::Asked);
+    /// Tkrzw's file tree database
+    #[cfg(feature = "tkrzw")]
+    TkrzwTree => Row::tkrzw::<{ class::TREE }>(Rival::AzekuraTree, Suite::Tree);
+    /// Tkrzw's file database that is sorted at each synchronisation
+    #[cfg(feature = "tkrzw")]
+    TkrzwSkip => Row::tkrzw::<{ class::SKIP }>(Rival::AzekuraSkip, Suite::Skip);
     /// Tkrzw's lean hash database in memory
     #[cfg(feature = "tkrzw")]
     TkrzwTiny => Row::tkrzw::<{ class::TINY }>(Rival::AzekuraTiny, Suite::Tiny);
@@ -88,21 +98,24 @@ stores! { Row:
     /// `RocksDB`
     #[cfg(feature = "rocksdb")]
     Rocksdb => Row {
-        counts_removals: false,
+        counterpart: (Rival::AzekuraTree, Suite::TreeRocksdb),
         ..Row::of::<rocksdb::RocksDb>(format!("rocksdb {}", env!("ROCKSDB_VERSION")))
     };
     /// LMDB
     #[cfg(feature = "lmdb")]
-    Lmdb => Row::of::<lmdb::Lmdb>(lmdb::version());
+    Lmdb => Row {
+        counterpart: (Rival::AzekuraTree, Suite::TreeLmdb),
+        ..Row::of::<lmdb::Lmdb>(lmdb::version())
+    };
     /// redb
     #[cfg(feature = "redb")]
-    Redb => Row::of::<redb::Redb>(locked("redb"));
+    Redb => Row {
+        counterpart: (Rival::AzekuraTree, Suite::TreeRedb),
+        ..Row::of::<redb::Redb>(locked("redb"))
+    };
     /// fjall
     #[cfg(feature = "fjall")]
-    Fjall => Row {
-        counts_removals: false,
-        ..Row::of::<fjall::Fjall>(locked("fjall"))
-    };
+    Fjall => Row::of::<fjall::Fjall>(locked("fjall"));
     /// `DashMap`, in memory
     #[cfg(feature = "dashmap")]
     Dashmap => Row::map::<maps::Dash>(locked("dashmap"));
@@ -137,8 +150,10 @@ pub(crate) struct Row {
     pub(crate) counterpart: (Rival, Suite),
     /// Whether it has batched calls; one without is called record by record.
     pub(crate) batches: bool,
-    /// Whether a removal reports if there was a record. Log-structured trees write a mark and do not look.
+    /// Whether a removal reports if there was a record.
     pub(crate) counts_removals: bool,
+    /// Whether it keeps its records in the order of their keys.
+    pub(crate) is_ordered: bool,
     /// Name and version of the library.
     pub(crate) version: String,
 }
@@ -150,7 +165,8 @@ impl Row {
             run: record::<T>,
             counterpart: (Rival::Azekura, Suite::Asked),
             batches: true,
-            counts_removals: true,
+            counts_removals: T::COUNTS_REMOVALS,
+            is_ordered: T::ORDERED,
             version,
         }
     }
@@ -209,6 +225,7 @@ impl<T, E: std::fmt::Display> Called<T> for std::result::Result<T, E> {
 #[cfg(test)]
 mod tests {
     use azekura_bench::phase::collect;
+    use azekura_bench::plan::Op;
 
     use super::*;
 
@@ -218,6 +235,8 @@ mod tests {
         let plan = Plan {
             path,
             count: 300 / plan.threads,
+            later: plan.later.map(|later| later.min(300 / plan.threads)),
+            memory: None,
             json: true,
             ..plan.clone()
         };
@@ -227,11 +246,20 @@ mod tests {
 
     #[test]
     fn every_rival_runs_every_workload_tiny_and_reads_the_same() {
-        let real = |rival: &&Rival| !matches!(rival, Rival::Std | Rival::None);
-        let suites = [Suite::Asked, Suite::Tiny, Suite::Shapes];
+        let real = |rival: &&Rival| !matches!(rival, Rival::AzekuraStdTree | Rival::None);
+        let suites = [
+            Suite::Asked,
+            Suite::Tiny,
+            Suite::Shapes,
+            Suite::Tree,
+            Suite::Skip,
+            Suite::TreeLmdb,
+        ];
         for row in suites.iter().flat_map(|suite| suite.rows().unwrap()) {
-            let expected = tiny(Rival::Std, &row.plan);
-            for &rival in Rival::value_variants().iter().filter(real) {
+            let scans = row.plan.ops.contains(&Op::Scan);
+            let ordered = |rival: &&Rival| !scans || rival.row().is_ordered;
+            let expected = tiny(Rival::AzekuraStdTree, &row.plan);
+            for &rival in Rival::value_variants().iter().filter(real).filter(ordered) {
                 for (found, expected) in tiny(rival, &row.plan).iter().zip(&expected) {
                     let what = format!("{} {}: {}", word(&rival), row.name, found.op);
                     assert_eq!(found.digest, expected.digest, "{what}");

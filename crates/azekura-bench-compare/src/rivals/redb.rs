@@ -1,12 +1,13 @@
-//! redb, with its default cache.
+//! redb, with its default cache of 1 GiB or the plan's.
 //!
 //! A call is a transaction; a batch is one transaction. With durability `process` commits are made
 //! with `Durability::None` and one durable commit ends the phase: that is less than the process's
-//! death survives and favours redb, which has nothing between it and a full sync. With `power` each
+//! death survives (class `buffered`) and favours redb, which has nothing between it and a full sync. With `power` each
 //! commit is durable. A position is an open table.
 
 use azekura::engine::Durability;
 use azekura::error::Result;
+use azekura_bench::phase::Class;
 use azekura_bench::target::{Setup, Target, copy_found};
 use redb::{
     AccessGuard, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
@@ -49,14 +50,25 @@ impl Redb {
 impl Target for Redb {
     const NAME: &'static str = "redb";
     const PERSISTENT: bool = true;
+    const ORDERED: bool = true;
     type Position<'t> = Reading;
 
+    fn class(durability: Durability) -> Class {
+        match durability {
+            Durability::Process => Class::Buffered,
+            Durability::Power => Class::Power,
+        }
+    }
     fn open(setup: &Setup) -> Result<Self> {
         let path = setup.require_path()?;
+        let mut options = Database::builder();
+        if let Some(cache) = setup.cache {
+            options.set_cache_size(usize::try_from(cache).or_failed("open")?);
+        }
         let db = if setup.create {
-            Database::create(path)
+            options.create(path)
         } else {
-            Database::open(path)
+            options.open(path)
         };
         let db = db.or_failed("open")?;
         let durability = match setup.durability {
@@ -124,6 +136,14 @@ impl Target for Redb {
         let mut range = ReadableTable::range::<&[u8]>(table, key..).or_failed("jump")?;
         if let Some(found) = range.next() {
             let (key, value) = found.or_failed("jump")?;
+            visit(key.value(), value.value());
+        }
+        Ok(())
+    }
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let table = self.table()?;
+        for found in table.iter().or_failed("scan")? {
+            let (key, value) = found.or_failed("scan")?;
             visit(key.value(), value.value());
         }
         Ok(())

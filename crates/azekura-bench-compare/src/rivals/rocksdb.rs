@@ -2,7 +2,7 @@
 //!
 //! Set up for point lookups as its authors recommend (`optimize_for_point_lookup`: bloom filters,
 //! hashed blocks, a block cache of 512 MiB), without compression. Lookups pin the value and do not copy
-//! it; batches are write batches and `multi_get`. A removal writes a mark and does not look, so its
+//! it; batches are write batches and `multi_get`. A cache that the plan states is one half block cache, one half memtables. A removal writes a mark and does not look, so its
 //! answer is always yes. Durability `power` sets the write option `sync`.
 
 #![expect(unsafe_code, reason = "calls a C library")]
@@ -85,6 +85,9 @@ unsafe extern "C" {
     fn rocksdb_flush_wal(db: Handle, sync: c_uchar, why: *mut Why);
     fn rocksdb_create_iterator(db: Handle, options: Handle) -> Handle;
     fn rocksdb_iter_seek(iterator: Handle, key: *const u8, len: usize);
+    fn rocksdb_iter_seek_to_first(iterator: Handle);
+    fn rocksdb_iter_next(iterator: Handle);
+    fn rocksdb_iter_get_error(iterator: Handle, why: *mut Why);
     fn rocksdb_iter_valid(iterator: Handle) -> c_uchar;
     fn rocksdb_iter_key(iterator: Handle, len: *mut usize) -> *const u8;
     fn rocksdb_iter_value(iterator: Handle, len: *mut usize) -> *const u8;
@@ -202,13 +205,13 @@ impl RocksDb {
         })
     }
 
-    /// Opens or makes a database without compression, for point lookups or by the library's defaults, with these options
+    /// Opens or makes a database without compression, for point lookups with a block cache of so many MiB or by the library's defaults, with these options
     /// besides, as its own files of options have them.
     pub(crate) fn with_options(
         path: &Path,
         create: bool,
         power: bool,
-        point_lookups: bool,
+        point_lookups: Option<u64>,
         options: &str,
     ) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes()).or_failed("open")?;
@@ -220,8 +223,8 @@ impl RocksDb {
         // SAFETY: both options are live until destroyed; path and text end in zero.
         let db = unsafe {
             let (base, options) = (rocksdb_options_create(), rocksdb_options_create());
-            if point_lookups {
-                rocksdb_options_optimize_for_point_lookup(base, BLOCK_CACHE_MIB);
+            if let Some(block_cache_mib) = point_lookups {
+                rocksdb_options_optimize_for_point_lookup(base, block_cache_mib);
             }
             let db = checked("set up", |why| {
                 rocksdb_get_options_from_string(base, text.as_ptr(), options, why);
@@ -264,11 +267,25 @@ impl RocksDb {
 impl Target for RocksDb {
     const NAME: &'static str = "rocksdb";
     const PERSISTENT: bool = true;
+    const COUNTS_REMOVALS: bool = false;
+    const ORDERED: bool = true;
     type Position<'t> = Position<'t>;
 
     fn open(setup: &Setup) -> Result<Self> {
         let power = setup.durability == Durability::Power;
-        Self::with_options(setup.require_path()?, setup.create, power, true, "")
+        let (block_cache, options) = match setup.cache {
+            None => (BLOCK_CACHE_MIB, String::new()),
+            Some(cache) => (
+                (cache / 2).div_ceil(1 << 20),
+                format!(
+                    "write_buffer_size={};db_write_buffer_size={}",
+                    cache / 4,
+                    cache / 2
+                ),
+            ),
+        };
+        let path = setup.require_path()?;
+        Self::with_options(path, setup.create, power, Some(block_cache), &options)
     }
     fn close(self) -> Result<()> {
         Ok(())
@@ -397,6 +414,29 @@ impl Target for RocksDb {
             }
         }
         Ok(())
+    }
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let position = self.position()?;
+        let iterator = position.iterator;
+        let (mut key_len, mut value_len) = (0, 0);
+        // SAFETY: the iterator is live and this call's own; while it is valid and not moved, it holds so many bytes at the
+        // two places.
+        unsafe {
+            rocksdb_iter_seek_to_first(iterator);
+            while rocksdb_iter_valid(iterator) != 0 {
+                let key = rocksdb_iter_key(iterator, &raw mut key_len);
+                let value = rocksdb_iter_value(iterator, &raw mut value_len);
+                visit(
+                    std::slice::from_raw_parts(key, key_len),
+                    std::slice::from_raw_parts(value, value_len),
+                );
+                rocksdb_iter_next(iterator);
+            }
+        }
+        checked("scan", |why| {
+            // SAFETY: the iterator is live.
+            unsafe { rocksdb_iter_get_error(iterator, why) };
+        })
     }
     fn sync(&self, durability: Durability) -> Result<()> {
         let hard = c_uchar::from(durability == Durability::Power);

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
-use crate::target::{Setup, Target, copy_found};
+use crate::target::{Setup, Target, copy_found, no_order};
 
 /// An engine whose own calls can be measured.
 pub trait Direct: Engine + Sized {
@@ -18,6 +18,8 @@ pub trait Direct: Engine + Sized {
     const WORD: &'static str;
     /// Whether its records outlive it.
     const PERSISTENT: bool = false;
+    /// As [`Target::ORDERED`].
+    const ORDERED: bool = false;
 
     /// Opens or makes it.
     fn open(setup: &Setup) -> Result<Self>;
@@ -73,6 +75,7 @@ pub struct Opened<E>(E);
 impl<E: Direct> Target for Opened<E> {
     const NAME: &'static str = E::WORD;
     const PERSISTENT: bool = E::PERSISTENT;
+    const ORDERED: bool = E::ORDERED;
     type Position<'t>
         = ()
     where
@@ -132,6 +135,16 @@ impl<E: Direct> Target for Opened<E> {
         self.0.scan(Some(&from), &mut |key, value| {
             visit(key, value);
             ControlFlow::Break(())
+        })?;
+        Ok(())
+    }
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        if !E::ORDERED {
+            return no_order();
+        }
+        self.0.scan(None, &mut |key, value| {
+            visit(key, value);
+            ControlFlow::Continue(())
         })?;
         Ok(())
     }

@@ -26,11 +26,12 @@ pub type StdHash = Opened<StdHashDb>;
 /// The standard library's ordered map behind a lock.
 pub type StdTree = Opened<StdTreeDb>;
 
-/// A line for each: its word, and how it is made.
+/// A line for each: its word, whether it is ordered, and how it is made.
 macro_rules! in_memory {
-    ($($engine:ty, $word:literal, $setup:pat => $made:expr;)*) => {$(
+    ($($engine:ty, $word:literal, $ordered:literal, $setup:pat => $made:expr;)*) => {$(
         impl Direct for $engine {
             const WORD: &'static str = $word;
+            const ORDERED: bool = $ordered;
             fn open($setup: &Setup) -> Result<Self> {
                 $made
             }
@@ -39,9 +40,9 @@ macro_rules! in_memory {
     )*};
 }
 in_memory! {
-    TinyDb, "tiny", _ => Self::new();
-    BabyDb, "baby", _ => Self::new();
-    CacheDb, "cache", setup => Self::new(setup.records.max(1));
-    StdHashDb, "std-hash", _ => Ok(Self::new());
-    StdTreeDb, "std-tree", _ => Ok(Self::new());
+    TinyDb, "tiny", false, _ => Self::new();
+    BabyDb, "baby", true, _ => Self::new();
+    CacheDb, "cache", false, setup => Self::new(setup.records.max(1));
+    StdHashDb, "std-hash", false, _ => Ok(Self::new());
+    StdTreeDb, "std-tree", true, _ => Ok(Self::new());
 }

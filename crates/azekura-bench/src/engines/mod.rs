@@ -82,6 +82,16 @@ impl Engine {
         )
     }
 
+    /// Whether it keeps its records in the order of their keys.
+    pub fn is_ordered(self) -> bool {
+        with_target!(self, T => T::ORDERED)
+    }
+
+    /// Whether a removal reports if there was a record.
+    pub fn counts_removals(self) -> bool {
+        with_target!(self, T => T::COUNTS_REMOVALS)
+    }
+
     /// Runs the phases of `plan`; `emit` is shown each result as it is there.
     pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
         with_target!(self, T => workload::record::<T>(plan, emit))

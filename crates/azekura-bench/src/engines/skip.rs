@@ -1,10 +1,10 @@
 //! Sorted files, as a store: sets and removals go to a builder, which the end of the phase makes a file of.
 //!
 //! Options are the defaults. A phase that writes merges what was there before, and replaces the file; threads share the builder
-//! by a lock. What was removed in a phase is remembered here, since each removal states whether the record was there.
-//! It knows nothing of workloads.
+//! by a lock. A removal writes a mark and does not look, so its answer is always yes. Until the end of the phase nothing
+//! survives the process. It knows nothing of workloads.
 
-use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,20 +16,15 @@ use azekura::io::Directory as _;
 use azekura::io::file::Files;
 use azekura::record::skip::{BuildOptions, SkipBuilder, SkipCursor, SkipReader};
 
+use crate::phase::Class;
 use crate::target::{Setup, Target, copy_found};
-
-/// What is being written.
-#[derive(Default)]
-struct Writing {
-    builder: Option<SkipBuilder>,
-    removed: HashSet<Box<[u8]>>,
-}
 
 /// A sorted file, and what is to become the next one.
 pub struct Skip {
     path: PathBuf,
     file: Option<Arc<SkipReader>>,
-    writing: Mutex<Writing>,
+    /// Begun by the first write of a phase.
+    writing: Mutex<Option<SkipBuilder>>,
     records: AtomicU64,
 }
 
@@ -49,18 +44,13 @@ impl Skip {
 
     /// Calls `write` with the builder, alone.
     #[inline]
-    fn write<T>(
-        &self,
-        write: impl FnOnce(&mut Writing, &mut SkipBuilder) -> Result<T>,
-    ) -> Result<T> {
+    fn write<T>(&self, write: impl FnOnce(&mut SkipBuilder) -> Result<T>) -> Result<T> {
         let mut writing = self.writing.lock().expect("no thread panics in it");
-        let mut builder = match writing.builder.take() {
+        let builder = match &mut *writing {
             Some(builder) => builder,
-            None => self.begin()?,
+            none => none.insert(self.begin()?),
         };
-        let written = write(&mut writing, &mut builder);
-        writing.builder = Some(builder);
-        written
+        write(builder)
     }
 
     fn begin(&self) -> Result<SkipBuilder> {
@@ -83,8 +73,13 @@ impl Skip {
 impl Target for Skip {
     const NAME: &'static str = "skip";
     const PERSISTENT: bool = true;
+    const COUNTS_REMOVALS: bool = false;
+    const ORDERED: bool = true;
     type Position<'t> = Option<SkipCursor<'t>>;
 
+    fn class(_: Durability) -> Class {
+        Class::Buffered
+    }
     fn open(setup: &Setup) -> Result<Self> {
         let path = setup.require_path()?;
         let file = if setup.create {
@@ -101,11 +96,11 @@ impl Target for Skip {
 
     #[inline]
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(|_, builder| builder.put(key, value))
+        self.write(|builder| builder.put(key, value))
     }
 
     fn set_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        self.write(|_, builder| {
+        self.write(|builder| {
             let mut records = records.iter();
             records.try_for_each(|(key, value)| builder.put(key, value))
         })
@@ -144,14 +139,8 @@ impl Target for Skip {
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool> {
-        let was_there = self.has(key)?;
-        self.write(|writing, builder| {
-            let is_there = was_there && writing.removed.insert(key.into());
-            if is_there {
-                builder.remove(key)?;
-            }
-            Ok(is_there)
-        })
+        self.write(|builder| builder.remove(key))?;
+        Ok(true)
     }
 
     fn position(&self) -> Result<Self::Position<'_>> {
@@ -173,6 +162,17 @@ impl Target for Skip {
         Ok(())
     }
 
+    fn scan(&self, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        file.scan(None, &mut |key, value| {
+            visit(key, value);
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
     fn records(&self) -> Option<u64> {
         Some(self.records.load(Ordering::Relaxed))
     }
@@ -180,7 +180,7 @@ impl Target for Skip {
     fn sync(&self, _: Durability) -> Result<()> {
         let mut writing = self.writing.lock().expect("no thread panics in it");
         // A phase that wrote nothing leaves a file, too.
-        let builder = match writing.builder.take() {
+        let builder = match writing.take() {
             Some(builder) => builder,
             None if self.file.is_none() => self.begin()?,
             None => return Ok(()),

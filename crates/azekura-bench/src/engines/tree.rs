@@ -16,6 +16,7 @@ pub type Tree = Opened<TreeDb>;
 impl Direct for TreeDb {
     const WORD: &'static str = "tree";
     const PERSISTENT: bool = true;
+    const ORDERED: bool = true;
 
     fn open(setup: &Setup) -> Result<Self> {
         let usual = OpenOptions::new().durability(setup.durability);
