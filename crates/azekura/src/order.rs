@@ -109,9 +109,11 @@ static REGISTERING: Mutex<()> = Mutex::new(());
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registered(u8);
 
+type Compare = dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync;
+
 struct Comparator {
     name: Box<str>,
-    compare: Box<dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync>,
+    compare: Box<Compare>,
 }
 
 impl Registered {
@@ -522,7 +524,7 @@ mod tests {
             "\u{e4}",
             &long,
         ] {
-            let error = Order::register(name, |a, b| a.cmp(b)).unwrap_err();
+            let error = Order::register(name, Ord::cmp).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{name}");
             assert!(error.to_string().len() > 60, "{error}");
         }

@@ -50,6 +50,25 @@ use crate::room;
 const AHEAD: usize = 32;
 
 /// A store of several shards. See the module's text.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("users.azt");
+/// use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
+/// use azekura::shard::Sharded;
+/// use azekura::{Reader as _, Verbs as _};
+///
+/// // The same as `azekura::create("users.azt?shards=4&cache=64MiB")` gives as a `Db`.
+/// let options = CreateOptions::new().cache(64u64 << 20);
+/// let users = Sharded::<TreeDb>::create(&path, 4, &options)?;
+/// users.put_all(&[(b"alice", b"1"), (b"carol", b"3")])?;
+/// users.close()?;
+/// let users = Sharded::<TreeDb>::open(&path, &OpenOptions::new())?;
+/// assert_eq!((users.shards().len(), users.count()), (4, 2));
+/// let first = users.range::<&[u8]>(..)?.next().transpose()?;
+/// assert_eq!(first, Some((b"alice".to_vec(), b"1".to_vec())));
+/// # azekura::Result::Ok(())
+/// ```
 pub struct Sharded<E> {
     shards: Vec<E>,
     hash: KeyHash,
