@@ -73,6 +73,8 @@ pub(super) struct PageWriter {
     pub(super) images: Vec<u8>,
     /// Neighbours on storage that are not neighbours in `images`.
     pub(super) joined: Vec<u8>,
+    /// A page, compressed.
+    pub(super) packed: Vec<u8>,
     /// Where the search for dirty pages continues.
     pub(super) hand: u32,
 }

@@ -24,7 +24,7 @@ use crate::record::compression::Compression;
 /// Bytes of a node.
 const NODE_MAX: usize = PAGE_MAX - IMAGE_HEAD;
 /// Bytes that a node takes when it becomes longer by being compressed, at most: a tenth more, by lz4.
-const PACKED_MAX: usize = NODE_MAX + NODE_MAX / 8;
+pub(super) const PACKED_MAX: usize = NODE_MAX + NODE_MAX / 8;
 
 /// See the module's text.
 pub(super) struct Images {
@@ -54,7 +54,14 @@ impl Images {
     }
 
     /// Fills `image`, of as many bytes as a page has, with what is to be written of a page, but for its checksum; how many units count.
-    pub(super) fn fill(&self, words: &Words, epoch: u32, image: &mut [u8]) -> u32 {
+    /// `packed` is of [`PACKED_MAX`] bytes, which it overwrites.
+    pub(super) fn fill(
+        &self,
+        words: &Words,
+        epoch: u32,
+        image: &mut [u8],
+        packed: &mut [u8],
+    ) -> u32 {
         fill_image(words, epoch, image);
         if self.shape.compression == Compression::None {
             return self.shape.units();
@@ -64,8 +71,7 @@ impl Images {
         if let Some(free) = bytes.get_mut(node.free()) {
             free.fill(0);
         }
-        let mut packed = [0; PACKED_MAX];
-        let Some(len) = self.pack(bytes, &mut packed) else {
+        let Some(len) = self.pack(bytes, packed) else {
             return self.shape.units();
         };
         let units = (IMAGE_HEAD + len).div_ceil(UNIT as usize) as u32;
@@ -228,7 +234,8 @@ mod tests {
             for of_eight in 0..=8 {
                 let words = page(shape, of_eight, &mut random);
                 let mut image = vec![9; page_size as usize];
-                let units = images.fill(&words, IDENTITY.1, &mut image);
+                let mut packed = vec![0; PACKED_MAX];
+                let units = images.fill(&words, IDENTITY.1, &mut image, &mut packed);
                 taken.push(units);
                 let image = &mut image[..units as usize * UNIT as usize];
                 let place = seal_image(image, IDENTITY.0, 1000);
@@ -275,28 +282,21 @@ mod tests {
             };
             // A node of another length.
             for len in [0, 1, 4064, NODE_MAX - 1, NODE_MAX + 1, 1 << 20] {
-                let mut packed = vec![0; 30_000];
                 let node = vec![7; len];
-                let len = match compression {
-                    Compression::Zstd => {
-                        let packed_now = zstd::bulk::compress(&node, 0).unwrap();
-                        packed[..packed_now.len()].copy_from_slice(&packed_now);
-                        packed_now.len()
-                    }
-                    _ => {
-                        let packed_now = lz4_flex::block::compress(&node);
-                        packed[..packed_now.len()].copy_from_slice(&packed_now);
-                        packed_now.len()
-                    }
+                let packed = if compression == Compression::Zstd {
+                    zstd::bulk::compress(&node, 0).unwrap()
+                } else {
+                    lz4_flex::block::compress(&node)
                 };
-                refused(&packed[..len], len as u32);
+                refused(&packed, packed.len() as u32);
             }
             // None at all, and one that is longer than its image.
             refused(&[], 0);
             refused(&[1; 40], u32::MAX);
             refused(&[1; 40], 2 * UNIT as u32 - IMAGE_HEAD as u32 + 1);
             for _ in 0..2000 {
-                let content = random.bytes(1 + random.index(3000));
+                let len = 1 + random.index(3000);
+                let content = random.bytes(len);
                 refused(&content, content.len() as u32);
             }
         }

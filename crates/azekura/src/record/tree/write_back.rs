@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use super::cache::{PageCache, PageWriter};
 use super::cut::{Kept, Version};
+use super::image::PACKED_MAX;
 use super::layout::{Place, UNIT, Words, seal_image};
 use super::table::Location;
 use crate::error::Result;
@@ -222,10 +223,15 @@ impl PageCache {
         if writer.images.is_empty() {
             room::exactly(&mut writer.images, self.batch() * size)?;
             writer.images.resize(self.batch() * size, 0);
+            room::exactly(&mut writer.packed, PACKED_MAX)?;
+            writer.packed.resize(PACKED_MAX, 0);
         }
+        let packed = &mut writer.packed[..];
         let images = writer.images.chunks_exact_mut(size);
-        let fill =
-            |(copied, image): (&Copied<'_>, _)| self.images.fill(&copied.words, self.epoch, image);
+        let fill = |(copied, image): (&Copied<'_>, _)| {
+            let words = &copied.words;
+            self.images.fill(words, self.epoch, image, packed)
+        };
         Ok(copied.iter().zip(images).map(fill).collect())
     }
 
