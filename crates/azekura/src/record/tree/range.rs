@@ -25,7 +25,7 @@ use super::walk::View;
 use super::{Core, is_damage};
 use crate::error::{Error, Kind, Result};
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Begin, NodeStore, RangeVisitor, Seam, Stated, entries_in};
+use crate::node::tree::{Begin, Excision, NodeStore, RangeVisitor, Seam, Stated, entries_in};
 use crate::node::{Found, Key, Node};
 use crate::order::KeyBounds;
 use crate::range::{check, is_up_to};
@@ -345,29 +345,36 @@ impl Core {
             is_tolerant: pages.is_replaying.load(Ordering::Relaxed),
             damage: None,
         };
-        let mut excision = self.tree.survey(keys, &mut summing)?;
+        let excision = self.tree.survey(keys, &mut summing)?;
         let Summing { tally, damage, .. } = summing;
         if !excision.is_empty() && (tally.records > 0 || damage.is_some()) {
-            self.tree.prepare(&mut excision, ())?;
-            let seams = self.cut_out(keys, excision, tally.records, &tally.runs, class)?;
-            return match damage {
-                Some(damage) => Err(damage),
-                None => Ok((tally.records, seams)),
-            };
+            let seams = self.cut_out(keys, excision, &tally, class)?;
+            return damage.map_or(Ok((tally.records, seams)), Err);
         }
         damage.map_or(Ok((0, Vec::new())), Err)
     }
 
-    fn cut_out<'t>(
-        &'t self,
+    /// Steps 3 and 4.
+    fn cut_out(
+        &self,
         keys: KeyBounds<'_>,
-        mut excision: crate::node::tree::Excision<'t>,
-        records: u64,
-        runs: &[u64],
+        mut excision: Excision<'_>,
+        tally: &Tally,
         class: AllocationClass,
     ) -> Result<Vec<Seam>> {
         let pages = &self.tree.nodes;
         let most = pages.limit() as usize / 2;
+        if excision.held() > most {
+            let what = "a removal of a range touches too many pages at once";
+            return Err(Error::new(Kind::TooLarge, what)
+                .at(self.log.storage().path())
+                .found(
+                    format!("{} pages", excision.held()),
+                    format!("{most} or less"),
+                )
+                .remedy("open the store with a larger cache"));
+        }
+        self.tree.make_seams(&mut excision, ())?;
         let bounds = encode_bounds(keys);
         let entry = Entry {
             kind: REMOVE_RANGE,
@@ -375,19 +382,7 @@ impl Core {
             key: &[],
             value: &bounds,
         };
-        let appended = if excision.held() > most {
-            let what = "a removal of a range touches too many pages at once";
-            Err(Error::new(Kind::TooLarge, what)
-                .at(self.log.storage().path())
-                .found(
-                    format!("{} pages", excision.held()),
-                    format!("{most} or less"),
-                )
-                .remedy("open the store with a larger cache"))
-        } else {
-            pages.append(self.log.pin(), &entry, class)
-        };
-        let moment = match appended {
+        let moment = match pages.append(self.log.pin(), &entry, class) {
             Ok(moment) => moment,
             Err(error) => {
                 self.tree.give_seams_back(&mut excision);
@@ -396,8 +391,8 @@ impl Core {
         };
         let seams = self.tree.cut_out(excision, &moment);
         let count = &self.counts.since[moment.counter()];
-        count.add(moment.pin(), -records.cast_signed());
-        for word in runs {
+        count.add(moment.pin(), -tally.records.cast_signed());
+        for word in &tally.runs {
             self.supersede(Some(Found::Outside(*word)), moment.at);
         }
         Ok(seams)
