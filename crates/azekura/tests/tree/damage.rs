@@ -332,7 +332,11 @@ fn repaired(left: &Left, bytes: &[u8]) -> bool {
         same += usize::from(is_same);
         // Where the journal is damaged, what it changed is as it was before.
         let was = left.ever.contains(&(key.to_vec(), value.to_vec()));
-        assert!(is_same || (was && !left.is_closed && report.losses > 0));
+        assert!(
+            is_same || (was && !left.is_closed && report.losses > 0),
+            "a record that was not there: {} bytes, {was}, {report:?}",
+            value.len()
+        );
         ControlFlow::Continue(())
     });
     assert!(end.unwrap().is_none());

@@ -88,6 +88,12 @@ pub trait NodeStore {
     fn take(&self, charge: Self::Charge) -> Result<Held<'_>>;
     /// Takes back a new node that was not made use of.
     fn give_back(&self, held: Held<'_>);
+    /// Takes back a node that nothing has pointed to yet, wherever it is.
+    fn give_back_number(&self, number: u32) {
+        if let Some(frame) = self.frame(number) {
+            self.give_back(Held::lock(number, frame));
+        }
+    }
     /// The moment of a change, all nodes of which are locked.
     fn moment(&self) -> Result<Self::Moment>;
     /// Begins to change a node: readers wait until its lock is dropped.

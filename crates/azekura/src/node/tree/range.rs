@@ -10,7 +10,7 @@
 //!                                                                           down to an empty leaf
 //! ```
 //! A seam is of new nodes, which have room for its fences whatever they are; the nodes next to it keep theirs, so none can be too
-//! small. What is sparse is joined with its neighbours afterwards, as ever ([`Tree::join_seams`]).
+//! small. It is made before, and nothing points to it until then. What is sparse is joined with its neighbours afterwards, as ever ([`Tree::join_seams`]).
 
 use std::ops::{Bound, Range};
 
@@ -71,7 +71,7 @@ struct Above<'t> {
     held: Held<'t>,
     whole: Range<usize>,
     /// The nodes that take their place, the leaf first.
-    seam: Vec<Held<'t>>,
+    seam: Vec<u32>,
 }
 
 /// What is to be taken out, locked where it changes.
@@ -87,10 +87,9 @@ pub struct Excision<'t> {
 }
 
 impl Excision<'_> {
-    /// How many nodes are locked, when those of the seams are made.
+    /// How many nodes are locked.
     pub fn held(&self) -> usize {
-        let above = self.above.iter();
-        self.leaves.len() + above.map(|above| 1 + above.seam.len()).sum::<usize>()
+        self.leaves.len() + self.above.len()
     }
 
     /// Whether there is nothing to be done.
@@ -154,45 +153,63 @@ impl<S: NodeStore> Tree<S> {
         })
     }
 
-    /// Takes the nodes that the seams need. On an error nothing was taken. Errors: as the store gives them for a new node; `Full`.
-    pub fn prepare<'t>(&'t self, excision: &mut Excision<'t>, charge: S::Charge) -> Result<()> {
-        let mut prepared = Ok(());
+    /// Makes the seams, which nothing points to yet. On an error there are none. Errors: as the store gives them for a new node and a
+    /// moment; `Full`.
+    pub fn make_seams(&self, excision: &mut Excision<'_>, charge: S::Charge) -> Result<()> {
+        let mut made = Ok(());
         for above in &mut excision.above {
-            prepared = self.prepare_seam(above, &mut excision.seams, charge);
-            if prepared.is_err() {
-                break;
-            }
+            made = made.and_then(|()| self.make_seam(above, &mut excision.seams, charge));
         }
         for (leaf, _) in &excision.leaves {
             let seam = || self.seam_of(leaf, None);
-            prepared = prepared.and_then(|()| push(&mut excision.seams, seam()?));
+            made = made.and_then(|()| push(&mut excision.seams, seam()?));
         }
-        if prepared.is_err() {
+        if made.is_err() {
             self.give_seams_back(excision);
         }
-        prepared
+        made
     }
 
-    fn prepare_seam<'t>(
-        &'t self,
-        above: &mut Above<'t>,
+    fn make_seam(
+        &self,
+        above: &mut Above<'_>,
         seams: &mut Vec<Seam>,
         charge: S::Charge,
     ) -> Result<()> {
-        let level = self.node(above.held.frame).level();
-        for _ in 0..level {
-            room::more(&mut above.seam, 1)?;
-            above.seam.push(self.nodes.take(charge)?);
+        let Above { held, whole, seam } = above;
+        let node = self.node(held.frame);
+        let (mut low, mut up) = (Key::default(), Key::default());
+        let lower = node.lower_of(whole.start, &mut low).map(|()| low.bytes());
+        let upper = node.upper_of(whole.end - 1, &mut up).map(|()| up.bytes());
+        for level in 0..node.level() {
+            room::more(seam, 1)?;
+            let made = self.nodes.take(charge)?;
+            let moment = match self.nodes.moment() {
+                Ok(moment) => moment,
+                Err(error) => {
+                    self.nodes.give_back(made);
+                    return Err(error);
+                }
+            };
+            self.nodes.change(&made, &moment);
+            let node = self.node(made.frame);
+            node.init(level, lower, upper);
+            if let Some(child) = seam.last() {
+                let child = u32::to_le_bytes(*child);
+                let entered = node.insert(0, lower.unwrap_or_default(), Value::Inside(&child));
+                debug_assert!(entered, "it is empty");
+            }
+            seam.push(made.number);
         }
-        push(seams, self.seam_of(&above.held, None)?)?;
-        push(seams, self.seam_of(&above.held, Some(above.whole.start))?)
+        push(seams, self.seam_of(held, None)?)?;
+        push(seams, self.seam_of(held, Some(whole.start))?)
     }
 
-    /// Takes back what [`prepare`](Self::prepare) has taken, where it is not made use of.
+    /// Takes seams out of use that are not made use of.
     pub fn give_seams_back(&self, excision: &mut Excision<'_>) {
         for above in &mut excision.above {
-            for held in above.seam.drain(..) {
-                self.nodes.give_back(held);
+            for number in above.seam.drain(..) {
+                self.nodes.give_back_number(number);
             }
         }
         excision.seams.clear();
@@ -211,7 +228,7 @@ impl<S: NodeStore> Tree<S> {
         Ok(Seam { lower, level })
     }
 
-    /// Takes out what was found and prepared, at a moment; where nodes may be sparse afterwards.
+    /// Takes out what was found, and puts the seams that were made in its place, at a moment; where nodes may be sparse afterwards.
     pub fn cut_out(&self, excision: Excision<'_>, moment: &S::Moment) -> Vec<Seam> {
         let Excision {
             leaves,
@@ -223,15 +240,22 @@ impl<S: NodeStore> Tree<S> {
         for (leaf, _) in &leaves {
             self.nodes.change(leaf, moment);
         }
-        for Above { held, seam, .. } in &above {
+        for Above { held, .. } in &above {
             self.nodes.change(held, moment);
-            seam.iter().for_each(|made| self.nodes.change(made, moment));
         }
         for number in whole {
             self.nodes.give_number(number, moment);
         }
         for Above { held, whole, seam } in &above {
-            self.sew(self.node(held.frame), whole.clone(), seam);
+            let node = self.node(held.frame);
+            for at in (whole.start + 1..whole.end).rev() {
+                node.remove(at);
+            }
+            if let Some(child) = seam.last() {
+                let child = u32::to_le_bytes(*child);
+                let is_set = node.replace(whole.start, &[], Value::Inside(&child));
+                debug_assert!(is_set, "it is as long as the one before");
+            }
         }
         for (leaf, at, word) in renamed {
             let node = leaves.get(leaf).map(|(held, _)| self.node(held.frame));
@@ -243,31 +267,6 @@ impl<S: NodeStore> Tree<S> {
             entries.clone().rev().for_each(|at| node.remove(at));
         }
         seams
-    }
-
-    /// Puts a seam in the place of children.
-    fn sew(&self, above: Node<'_>, whole: Range<usize>, seam: &[Held<'_>]) {
-        let (mut low, mut up) = (Key::default(), Key::default());
-        let lower = above.lower_of(whole.start, &mut low).map(|()| low.bytes());
-        let upper = above.upper_of(whole.end - 1, &mut up).map(|()| up.bytes());
-        let mut child = None;
-        for (level, held) in (0_u8..).zip(seam) {
-            let node = self.node(held.frame);
-            node.init(level, lower, upper);
-            if let Some(child) = child.replace(held.number) {
-                let number = u32::to_le_bytes(child);
-                let entered = node.insert(0, lower.unwrap_or_default(), Value::Inside(&number));
-                debug_assert!(entered, "it is empty");
-            }
-        }
-        for at in (whole.start + 1..whole.end).rev() {
-            above.remove(at);
-        }
-        if let Some(child) = child {
-            let number = u32::to_le_bytes(child);
-            let is_set = above.replace(whole.start, &[], Value::Inside(&number));
-            debug_assert!(is_set, "it is as long as the one before");
-        }
     }
 
     /// Joins what is sparse in these places with its neighbours, level by level. Nothing is lost where that fails.

@@ -876,6 +876,36 @@ impl NodeStore for PageCache {
         self.give_frame(number);
     }
 
+    fn give_back_number(&self, page: u32) {
+        let position = if self.is_replaying.load(Ordering::Relaxed) {
+            REPLAYED
+        } else {
+            self.end_as_cut().0
+        };
+        loop {
+            match self.table.at(page) {
+                Location::Empty => return,
+                Location::Cold(place) => {
+                    let cold = Location::Cold(place);
+                    if self.table.exchange(page, cold, Location::Empty) {
+                        self.table.mark_dirty(page);
+                        let mut room = self.space.room();
+                        room.supersede_image(place, (position, position));
+                        room.retire_page(page, position);
+                        return;
+                    }
+                }
+                Location::Hot(number) | Location::Cool(number) => {
+                    let held = Held::lock(page, self.at(number));
+                    if Self::page_in(held.frame) == Some(page) {
+                        self.retire(held, position);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
     /// A note in the log that states nothing, for its position.
     fn moment(&self) -> Result<AppendedAt> {
         let entry = Entry {

@@ -27,9 +27,10 @@
 //! ```
 //!
 //! What damage of a page costs is that page's records: reading one is an error, a scan may pass them. Where the journal changes
-//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the checkpoint; the gate; the taking of cuts;
-//! latches as in `node::tree`; the writer of the cache; the list of snapshots, a shard of versions; the room; the log. A snapshot that is
-//! dropped in an update's closure takes hold of the cuts under a latch: who has them waits for latches in `clear` only, alone.
+//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the checkpoint; the gate; the taking of
+//! cuts; latches as in `node::tree`, or in any order while no update is under way; the writer of the cache; the list of snapshots, a shard
+//! of versions; the room; the log. A snapshot that is dropped in an update's closure takes hold of the cuts under a latch: who has them waits
+//! for latches in `clear` and the removal of a range only, alone.
 
 mod background;
 mod bitmap;

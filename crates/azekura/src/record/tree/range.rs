@@ -414,7 +414,6 @@ impl Core {
         let Summing { tally, damage, .. } = summing;
         let of_members: i64 = members.iter().map(Members::count).sum();
         if !excision.is_empty() {
-            self.tree.prepare(&mut excision, ())?;
             let records = tally.records;
             let seams = self.cut_out(keys, excision, (&tally, members), class)?;
             return match damage {
@@ -474,10 +473,11 @@ impl Core {
         Ok(changed)
     }
 
-    fn cut_out<'t>(
-        &'t self,
+    /// Steps 3 and 4.
+    fn cut_out(
+        &self,
         keys: KeyBounds<'_>,
-        mut excision: Excision<'t>,
+        mut excision: Excision<'_>,
         (tally, members): (&Tally, Vec<Members<'_>>),
         class: AllocationClass,
     ) -> Result<Vec<Seam>> {
@@ -489,6 +489,17 @@ impl Core {
         } else {
             frames / 2
         };
+        if excision.held() > most {
+            let what = "a removal of a range touches too many pages at once";
+            return Err(Error::new(Kind::TooLarge, what)
+                .at(self.log.storage().path())
+                .found(
+                    format!("{} pages", excision.held()),
+                    format!("{most} or less"),
+                )
+                .remedy("open the store with a larger cache"));
+        }
+        self.tree.make_seams(&mut excision, ())?;
         let bounds = encode_bounds(keys);
         let entry = Entry {
             kind: REMOVE_RANGE,
@@ -496,19 +507,7 @@ impl Core {
             key: &[],
             value: &bounds,
         };
-        let appended = if excision.held() > most {
-            let what = "a removal of a range touches too many pages at once";
-            Err(Error::new(Kind::TooLarge, what)
-                .at(self.log.storage().path())
-                .found(
-                    format!("{} pages", excision.held()),
-                    format!("{most} or less"),
-                )
-                .remedy("open the store with a larger cache"))
-        } else {
-            pages.append(self.log.pin(), &entry, class)
-        };
-        let moment = match appended {
+        let moment = match pages.append(self.log.pin(), &entry, class) {
             Ok(moment) => moment,
             Err(error) => {
                 self.tree.give_seams_back(&mut excision);
