@@ -202,6 +202,21 @@ impl Node<'_> {
         self.set_dead(self.dead() + len);
     }
 
+    /// Whether the entry at `at` could have this key in place of its own.
+    pub fn could_rename(self, at: usize, key: &[u8]) -> bool {
+        let slot = self.slot(at);
+        let key_len = key.len().saturating_sub(self.prefix_len() + self.head_len());
+        key_len + slot.stored_len() <= self.gap() + self.dead() + self.item_len(slot)
+    }
+
+    /// Gives the entry of a child another key, which it [could](Self::could_rename) have, between those of its neighbours.
+    pub fn rename(self, at: usize, key: &[u8]) {
+        let child = self.child(at);
+        self.remove(at);
+        let is_renamed = self.insert(at, key, Value::Inside(&child.to_le_bytes()));
+        debug_assert!(is_renamed, "it fits");
+    }
+
     /// Squeezes dead bytes out.
     #[cold]
     fn squeeze(self) {

@@ -85,29 +85,53 @@ impl Node<'_> {
 
     /// Whether this node could take the entries of `right`, the next one: with an eighth to spare, if both have any.
     pub fn could_take(self, right: Node<'_>) -> bool {
-        let fences_len = self.lower_len() + right.upper_len();
-        let room = self.size().saturating_sub(HEADER_WORDS * 8 + fences_len);
         // One without entries is of no use by itself, however full the other is.
-        let is_empty = self.count() == 0 || right.count() == 0;
-        let most = if is_empty { room } else { room - room / 8 };
+        let part = if self.count() == 0 || right.count() == 0 {
+            0
+        } else {
+            8
+        };
+        let mut up = Key::default();
+        let upper = right.upper(&mut up).map(|()| up.bytes());
+        self.could_hold(right, right.count(), upper, part)
+    }
+
+    /// As [`could_take`](Self::could_take), with nothing to spare.
+    pub fn could_take_all(self, right: Node<'_>) -> bool {
+        let mut up = Key::default();
+        let upper = right.upper(&mut up).map(|()| up.bytes());
+        self.could_hold(right, right.count(), upper, 0)
+    }
+
+    /// Whether this node would have room for the first `count` entries of `right`, the next one, besides its own, with `upper` as its
+    /// fence, and a part of its room to spare, if that is not 0.
+    fn could_hold(
+        self,
+        right: Node<'_>,
+        count: usize,
+        upper: Option<&[u8]>,
+        part: usize,
+    ) -> bool {
+        let fences_len = self.lower_len() + upper.map_or(0, <[u8]>::len);
+        let room = self.size().saturating_sub(HEADER_WORDS * 8 + fences_len);
+        let most = room - room.checked_div(part).unwrap_or(0);
         // Common bytes do not become more, so neither become the items smaller.
-        if self.used() + right.used() > most {
+        if count == right.count() && self.used() + right.used() > most {
             return false;
         }
-        let (mut low, mut up) = (Key::default(), Key::default());
-        let fences = (self.lower(&mut low), right.upper(&mut up));
-        let prefix = match (fences, self.order) {
-            ((Some(()), Some(())), Order::Lexical) => low
+        let mut low = Key::default();
+        let prefix = match (self.lower(&mut low), upper, self.order) {
+            (Some(()), Some(upper), Order::Lexical) => low
                 .bytes()
                 .iter()
-                .zip(up.bytes())
+                .zip(upper)
                 .take_while(|(low, up)| low == up)
                 .count(),
             _ => 0,
         };
-        let bytes = |node: Node<'_>| -> usize {
+        let bytes = |node: Node<'_>, count: usize| -> usize {
             let common = node.prefix_len() - prefix.min(node.prefix_len());
-            (0..node.count())
+            (0..count)
                 .map(|at| {
                     let slot = node.slot(at);
                     let tail = (slot.key_len() + common).saturating_sub(node.head_len());
@@ -115,7 +139,46 @@ impl Node<'_> {
                 })
                 .sum()
         };
-        bytes(self) + bytes(right) <= most
+        bytes(self, self.count()) + bytes(right, count) <= most
+    }
+
+    /// How many of the first entries of `right`, the next leaf, this one can take so that it is as full as it becomes; some stay. The
+    /// fence that is then between them is put into `separator`. `None`: not one.
+    pub fn share(self, right: Node<'_>, separator: &mut Key) -> Option<usize> {
+        let bytes = |at| 8 + right.item_len(right.slot(at));
+        let mut left = self.room().saturating_sub(self.used());
+        let fitting = (0..right.count()).take_while(|at| {
+            let fits = bytes(*at) <= left;
+            left = left.saturating_sub(bytes(*at));
+            fits
+        });
+        // Where the common bytes become less, fewer fit.
+        let most = fitting.count().min(right.count().saturating_sub(1));
+        (1..=most).rev().find(|count| {
+            right.separator(*count, separator);
+            let fence = separator.bytes();
+            let stays: usize = (*count..right.count()).map(bytes).sum();
+            let room = right.size() - HEADER_WORDS * 8 - right.upper_len();
+            stays + fence.len() <= room && self.could_hold(right, *count, Some(fence), 0)
+        })
+    }
+
+    /// Takes the first `count` entries of `right`, the next leaf, as [`share`](Self::share) found them, with `separator` between the two.
+    pub fn take_first(self, right: Node<'_>, count: usize, separator: &[u8]) {
+        let words = [const { AtomicU64::new(0) }; WORDS_MAX];
+        let left_before = self.copy_in(&words);
+        let words = [const { AtomicU64::new(0) }; WORDS_MAX];
+        let right_before = right.copy_in(&words);
+        let (mut low, mut up) = (Key::default(), Key::default());
+        let lower = left_before.lower(&mut low).map(|()| low.bytes());
+        let upper = right_before.upper(&mut up).map(|()| up.bytes());
+        self.init(self.level(), lower, Some(separator));
+        explore::yield_point();
+        self.append(left_before, 0..left_before.count());
+        self.append(right_before, 0..count);
+        right.init(right.level(), Some(separator), upper);
+        explore::yield_point();
+        right.append(right_before, count..right_before.count());
     }
 
     /// Takes the entries of `right`, the next one, which it [could](Self::could_take).

@@ -5,6 +5,7 @@
 //! | a node is divided | the node, its new half, the node above, which has room for one entry more |
 //! | the root is divided | the root, and two new nodes that take its entries: it becomes the node above them |
 //! | two nodes are joined | both, and the node above |
+//! | a leaf takes entries of the next one | both, and the node above, which has room for their new fence |
 //!
 //! A node above without room is divided first, as a change of its own. It does not know why a node is divided or joined.
 
@@ -14,6 +15,20 @@ use crate::node::{Key, Node, Value};
 
 /// Bytes that a child's number takes in an entry.
 const CHILD: usize = 4;
+/// Steps in which a leaf is filled, at most.
+const FILLED: usize = 64;
+
+/// What a step of filling a leaf did.
+enum Fill {
+    /// The next leaf is one with it.
+    Joined,
+    /// The next leaf is to be read first.
+    NotInMemory,
+    /// It is as full as it becomes.
+    Done,
+    /// As that, and there is none after it.
+    Last,
+}
 
 impl<S: NodeStore> Tree<S> {
     /// Divides a node, where an entry for `key` did not fit; both halves, which stay locked and are being changed. On an error
@@ -118,6 +133,27 @@ impl<S: NodeStore> Tree<S> {
         if held.number == ROOT {
             return false;
         }
+        let Ok(Some((parent, at))) = self.above(&held) else {
+            return false;
+        };
+        let above = self.node(parent.frame);
+        let is_in_memory = |at| at >= above.count() || self.nodes.frame(above.child(at)).is_some();
+        let are_near = is_in_memory(at + 1) && is_in_memory(at.saturating_sub(1));
+        let Some((right_at, left, right)) = self.neighbours(above, at, held) else {
+            return !are_near;
+        };
+        let Ok(moment) = self.nodes.moment() else {
+            return false;
+        };
+        self.join_two((left, right), (parent, right_at), moment);
+        false
+    }
+
+    /// The node above one that is not the root, locked, and which of its entries that is. `None`: the root is below it.
+    fn above(
+        &self,
+        held: &Held<'_>,
+    ) -> std::result::Result<Option<(Held<'_>, usize)>, S::Fault> {
         let node = self.node(held.frame);
         let level = u32::from(node.level());
         let mut lower = Key::default();
@@ -128,9 +164,8 @@ impl<S: NodeStore> Tree<S> {
         } else {
             To::First
         };
-        let above = self.lock_besides(to, level + 1);
-        let Ok(Some(parent)) = above else {
-            return false;
+        let Some(parent) = self.lock_besides(to, level + 1)? else {
+            return Ok(None);
         };
         let above = self.node(parent.frame);
         let at = if has_lower {
@@ -139,15 +174,18 @@ impl<S: NodeStore> Tree<S> {
             0
         };
         debug_assert_eq!(above.child(at), held.number);
-        let is_in_memory = |at| at >= above.count() || self.nodes.frame(above.child(at)).is_some();
-        let are_near = is_in_memory(at + 1) && is_in_memory(at.saturating_sub(1));
-        let Some((right_at, left, right)) = self.neighbours(above, at, held) else {
-            return !are_near;
-        };
-        let Ok(moment) = self.nodes.moment() else {
-            return false;
-        };
+        Ok(Some((parent, at)))
+    }
+
+    /// Makes two neighbours one, of which the right one has the entry at `right_at` in the node above; and so on upward.
+    fn join_two(
+        &self,
+        (left, right): (Held<'_>, Held<'_>),
+        (parent, right_at): (Held<'_>, usize),
+        moment: S::Moment,
+    ) {
         let (into, from) = (self.node(left.frame), self.node(right.frame));
+        let above = self.node(parent.frame);
         for changed in [&left, &right, &parent] {
             self.nodes.change(changed, &moment);
         }
@@ -158,14 +196,85 @@ impl<S: NodeStore> Tree<S> {
             // What is left of the level is the root.
             above.copy_from(into);
             self.nodes.give(left, &moment);
-            return false;
+            return;
         }
         drop(left);
         drop(moment);
         if above.count() == 1 || is_sparse(above) {
             self.join(parent);
         }
-        false
+    }
+
+    /// Fills the leaf where a way leads with entries of the next ones below the same node, until a sixteenth of it is free at most, or not
+    /// one more fits; leaves that become empty are taken out of use. Whether there are leaves after it: then `next` is where they begin. One that
+    /// another thread changes is left as it is. Costs a read of each leaf that is not in memory. Errors: as the store gives
+    /// them for a load and a moment; each change is done wholly or not at all.
+    pub fn fill_leaf(&self, to: To<'_>, next: &mut Key) -> Result<bool> {
+        let mut has_next = true;
+        for _ in 0..FILLED {
+            let held = self.lock_next_leaf(to).map_err(S::error)?;
+            match self.fill_from_next(held, next)? {
+                Fill::Joined => {}
+                Fill::NotInMemory => {
+                    let way = self.way(To::Key(next.bytes()), 0);
+                    way.map_err(S::error)?;
+                }
+                Fill::Done => break,
+                Fill::Last => {
+                    has_next = false;
+                    break;
+                }
+            }
+        }
+        Ok(has_next)
+    }
+
+    /// One step of [`fill_leaf`](Self::fill_leaf).
+    fn fill_from_next(&self, held: Held<'_>, next: &mut Key) -> Result<Fill> {
+        let node = self.node(held.frame);
+        if held.number == ROOT || node.upper(next).is_none() {
+            return Ok(Fill::Last);
+        }
+        if node.used() * 16 >= node.room() * 15 {
+            return Ok(Fill::Done);
+        }
+        let Some((parent, at)) = self.above(&held).map_err(S::error)? else {
+            return Ok(Fill::Done);
+        };
+        let above = self.node(parent.frame);
+        let right_at = at + 1;
+        if right_at >= above.count() {
+            return Ok(Fill::Done);
+        }
+        let number = above.child(right_at);
+        let Some(frame) = self.nodes.frame(number) else {
+            return Ok(Fill::NotInMemory);
+        };
+        let right = Held::try_lock(number, frame);
+        let Some(right) = right.filter(|right| self.nodes.holds(right.frame, number)) else {
+            return Ok(Fill::Done);
+        };
+        let from = self.node(right.frame);
+        if node.could_take_all(from) {
+            let moment = self.nodes.moment()?;
+            self.join_two((held, right), (parent, right_at), moment);
+            return Ok(Fill::Joined);
+        }
+        let mut separator = Key::default();
+        let Some(count) = node.share(from, &mut separator) else {
+            return Ok(Fill::Done);
+        };
+        if !above.could_rename(right_at, separator.bytes()) {
+            return Ok(Fill::Done);
+        }
+        let moment = self.nodes.moment()?;
+        for changed in [&held, &right, &parent] {
+            self.nodes.change(changed, &moment);
+        }
+        node.take_first(from, count, separator.bytes());
+        above.rename(right_at, separator.bytes());
+        next.set(separator.bytes());
+        Ok(Fill::Done)
     }
 
     /// Joins the leaf of `key`, if it is sparse, with one next to it that is free. Costs and errors as for [`join_at`](Self::join_at).
