@@ -521,6 +521,13 @@ impl Sharded<HashDb> {
     }
 }
 
+impl Sharded<TreeDb> {
+    /// Gives unused space back to the file system, shard by shard, as [`TreeDb::compact`].
+    pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.in_turn(progress, |_, shard, progress| shard.compact(progress))
+    }
+}
+
 impl<E: ShardFile> Persistent for Sharded<E> {
     /// Of each shard, one after the other.
     fn sync(&self, durability: Durability) -> Result<()> {

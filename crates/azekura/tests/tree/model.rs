@@ -1,7 +1,7 @@
 //! A tree agrees with a sorted map, in any configuration, whatever is done by whatever method, also after reopens.
 //!
 //! The order of keys, the cache, the segments, the number of keys and the lengths of values are drawn; so is what is done: puts,
-//! removals, updates, updates of many neighbours, clears, checkpoints, copies.
+//! removals, updates, updates of many neighbours, clears, checkpoints, compactions, copies.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -202,6 +202,7 @@ fn step(db: &TreeDb, model: &mut Model, (keys, many): (Keys, u64), random: &mut 
             model.clear();
         }
         _ if random.one_in(20) => db.checkpoint().unwrap(),
+        _ if random.one_in(100) => db.compact(&mut |_, _| {}).unwrap(),
         _ => db.maintain().unwrap(),
     }
 }

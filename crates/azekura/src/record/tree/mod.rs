@@ -22,12 +22,12 @@
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
-//!   check, repair, copy    of the whole file
+//!   check, repair, copy, compact    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
 //!
 //! What damage of a page costs is that page's records: reading one is an error, a scan may pass them. Where the journal changes
-//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: the checkpoint; the gate; the taking of
+//! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: compaction; the checkpoint; the gate; the taking of
 //! cuts; latches as in `node::tree`, or in any order while no update is under way; the writer of the cache; the list of snapshots, a shard
 //! of versions; the room; the log. A snapshot that is dropped in an update's closure takes hold of the cuts under a latch: who has them waits
 //! for latches in `clear` and the removal of a range only, alone.
@@ -38,6 +38,7 @@ mod cache;
 mod check;
 mod checkpoint;
 mod cluster;
+mod compact;
 mod copy;
 mod cut;
 mod group;
@@ -206,6 +207,8 @@ struct Core {
     snapshots: Mutex<VecDeque<Arc<snapshot::Live>>>,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// Held while the file is compacted.
+    compacting: Mutex<()>,
     /// What replay found damaged.
     known: Mutex<Vec<Damage>>,
     /// Where replay would begin.
@@ -343,6 +346,18 @@ impl TreeDb {
     pub fn checkpoint(&self) -> Result<()> {
         gate::outside_updates()?;
         self.core.checkpoint()
+    }
+
+    /// Fills leaves that random keys left in part empty, moves what stands at the file's end to free room before it, and cuts the file, while
+    /// it is used; `progress` is told steps done and in all, roughly. Afterwards, random keys take as much room as ascending ones do.
+    ///
+    /// Costs a read of all leaves, and a write of those that are less than fifteen sixteenths full and of what moves. Each change is one of
+    /// whole pages: a crash at any moment loses nothing. What snapshots that live need stays; without enough room it ends with what could
+    /// be done. Lists of keys of more than 510 bytes stay where they are. `Invalid` inside the closure of an update; `Corrupted` and
+    /// `Io` for what cannot be read, after all else is done; `Poisoned`.
+    pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.compact(progress)
     }
 
     /// One bounded step of background work. `Invalid` as for [`checkpoint`](Self::checkpoint).

@@ -94,6 +94,8 @@ struct State {
     block: u32,
     /// The same of runs.
     next_run: (u32, u32),
+    /// While the file is compacted, groups from this segment on are not filled, and those before it from the first on.
+    ceiling: Option<u32>,
     /// Waits for a checkpoint.
     limbo: Vec<Leaving>,
     /// Waits for the end of a snapshot, by the position of what superseded it: no checkpoint names it.
@@ -308,7 +310,11 @@ impl SpaceGuard<'_> {
     /// enough; else the emptiest that has room all the same.
     fn next_group(&mut self, count: u32, class: AllocationClass) -> Result<u32> {
         self.reap();
-        if let Some((index, _)) = self.emptiest(count, SEARCHED)
+        if let Some(ceiling) = self.state.ceiling {
+            if let Some((index, _)) = self.lowest(count, ceiling) {
+                return Ok(index);
+            }
+        } else if let Some((index, _)) = self.emptiest(count, SEARCHED)
             && let Some(group) = self.state.groups.get(&index)
             && group.free >= (group.units / EMPTY_ENOUGH).max(1)
         {
@@ -325,6 +331,37 @@ impl SpaceGuard<'_> {
             }
             made => made,
         }
+    }
+
+    /// Free units side by side, in the first group before a segment that has them: the group, and the first.
+    fn lowest(&self, count: u32, ceiling: u32) -> Option<(u32, u32)> {
+        let mut groups = self.state.groups.range(..ceiling);
+        groups.find_map(|(index, group)| {
+            let at = (group.free >= count).then(|| group.run(0, count))??;
+            Some((*index, at))
+        })
+    }
+
+    /// The first segment behind which nothing need be, if all that is in use stood side by side, and `spare` segments were free.
+    pub(super) fn lowest_ceiling(&self, spare: u32) -> u32 {
+        let segments = self.log.segments();
+        let others = [Use::Log, Use::Other].map(|usage| segments.in_use(usage));
+        let others: u32 = others.iter().flatten().map(|segment| segment.units).sum();
+        let per_segment = self.geometry().segment_size() / UNIT;
+        self.state.used.div_ceil(per_segment) as u32 + others + spare
+    }
+
+    /// Whether units are in use of a group that begins at a segment or after it.
+    pub(super) fn is_used_from(&self, segment: u32) -> bool {
+        let mut groups = self.state.groups.range(segment..);
+        groups.any(|(_, group)| group.free < group.units)
+    }
+
+    /// From now on, groups from this segment on are not filled while there is room before it; `None`: any are.
+    pub(super) fn set_ceiling(&mut self, ceiling: Option<u32>) {
+        self.state.ceiling = ceiling;
+        self.state.next = Default::default();
+        self.state.next_run = Default::default();
     }
 
     /// Free units side by side, in the emptiest group that has them, of so many that are looked through: the group, and the first.
@@ -392,7 +429,10 @@ impl SpaceGuard<'_> {
             return Some((index, at));
         }
         self.reap();
-        self.emptiest(count, SEARCHED)
+        match self.state.ceiling {
+            Some(ceiling) => self.lowest(count, ceiling),
+            None => self.emptiest(count, SEARCHED),
+        }
     }
 
     /// Whether so many units may be taken for this class: what is free then, between others and in segments, those by which the file
@@ -467,6 +507,14 @@ impl SpaceGuard<'_> {
         } else {
             self.give_units(unit, count);
         }
+    }
+
+    /// A page that is on storage as it is has the same image elsewhere, since a position that no cut is after yet: the one before, here, waits
+    /// for the next checkpoint.
+    pub(super) fn move_image(&mut self, page: u32, before: Place, position: u64) {
+        self.note_place_at_cut(page, before);
+        let what = Left::Units(before.unit(), before.units());
+        self.wait(position, position, what);
     }
 
     /// A run is superseded by a change at `position`. Readers may still look at it.

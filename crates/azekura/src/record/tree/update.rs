@@ -135,7 +135,7 @@ impl Core {
 
     /// Gives `key`, which is no long one, a value, in its leaf, which is held, of the tree in this view.
     #[inline(always)]
-    fn put_held<'t, S>(
+    pub(super) fn put_held<'t, S>(
         &'t self,
         tree: &'t Tree<S>,
         held: Held<'t>,

@@ -217,8 +217,8 @@ impl PageCache {
         })
     }
 
-    /// Makes the images of pages, each with the room of a whole page; how many units each takes.
-    fn fill_images(&self, writer: &mut PageWriter, copied: &[Copied<'_>]) -> Result<Vec<u32>> {
+    /// Gives the writer room for a batch of images. `Full` if there is no memory.
+    pub(super) fn prepare(&self, writer: &mut PageWriter) -> Result<()> {
         let size = self.shape.bytes() as usize;
         if writer.images.is_empty() {
             room::exactly(&mut writer.images, self.batch() * size)?;
@@ -226,6 +226,13 @@ impl PageCache {
             room::exactly(&mut writer.packed, PACKED_MAX)?;
             writer.packed.resize(PACKED_MAX, 0);
         }
+        Ok(())
+    }
+
+    /// Makes the images of pages, each with the room of a whole page; how many units each takes.
+    fn fill_images(&self, writer: &mut PageWriter, copied: &[Copied<'_>]) -> Result<Vec<u32>> {
+        self.prepare(writer)?;
+        let size = self.shape.bytes() as usize;
         let packed = &mut writer.packed[..];
         let images = writer.images.chunks_exact_mut(size);
         let fill = |(copied, image): (&Copied<'_>, _)| {
@@ -236,7 +243,7 @@ impl PageCache {
     }
 
     /// Writes the images that were made to these units; their places.
-    fn write(&self, writer: &mut PageWriter, sizes: &[u32], units: &[u64]) -> Result<Vec<Place>> {
+    pub(super) fn write(&self, writer: &mut PageWriter, sizes: &[u32], units: &[u64]) -> Result<Vec<Place>> {
         let size = self.shape.bytes() as usize;
         let salt = self.log.geometry().salt;
         let mut places = Vec::with_capacity(units.len());
