@@ -239,6 +239,7 @@ fn a_full_store_is_compacted() {
         compact(&db);
         assert_sound(&db, full);
         let more = put(&db);
+        println!("tried: a store of {} records takes {}", full, more);
         assert!(more > full + full / 20, "{full}, then {more} records");
         compact(&db);
         assert_sound(&db, more);

@@ -253,6 +253,9 @@ fn work_until_killed(path: &Path, seed: u64) {
                 }
                 db.checkpoint().unwrap();
                 db.maintain().unwrap();
+                if random.one_in(6) {
+                    db.compact(&mut |_, _| {}).unwrap();
+                }
                 db.sync(Durability::Power).unwrap();
                 std::thread::sleep(Duration::from_millis(3));
             });

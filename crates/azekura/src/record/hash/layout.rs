@@ -167,9 +167,7 @@ impl Payload for Super {
     fn of_other(error: Error, head: &[u8]) -> Error {
         let is = |engine| Superblock::current(head, engine).is_ok();
         if is(b"tree\0\0\0\0") {
-            return error.remedy(
-                "it is a tree file: open it with `azekura::open`; in place of compact there is `azekura rebuild`",
-            );
+            return error.remedy("it is a tree file: open it with `azekura::open`");
         }
         if is(b"shards\0\0") {
             return error.remedy(

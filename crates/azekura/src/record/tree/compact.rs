@@ -68,13 +68,18 @@ impl Core {
     ) -> Result<()> {
         let mut from = Begin::First;
         let mut leaves = 0;
+        let mut full_at = u64::MAX;
         while !self.are_snapshots_large() {
-            let filled = {
-                let _inside = self.begin(AllocationClass::Removal, 0)?;
-                let mut next = Key::default();
-                let has_next = self.tree.fill_leaf(from.to(), &mut next);
-                has_next.map(|has_next| has_next.then(|| next.bytes().to_vec()))
-            };
+            let filled = self.fill_leaf(&from);
+            // What was won before is free after a checkpoint, once for each leaf.
+            if filled
+                .as_ref()
+                .is_err_and(|error| error.kind() == Kind::Full && full_at != leaves)
+            {
+                full_at = leaves;
+                self.win_room()?;
+                continue;
+            }
             let Some(next) = self.pass(filled, &from, damage)? else {
                 break;
             };
@@ -86,6 +91,14 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Fills the leaf where a place is; where the next one begins.
+    fn fill_leaf(&self, from: &Begin) -> Result<Option<Vec<u8>>> {
+        let _inside = self.begin(AllocationClass::Removal, 0)?;
+        let mut next = Key::default();
+        let has_next = self.tree.fill_leaf(from.to(), &mut next)?;
+        Ok(has_next.then(|| next.bytes().to_vec()))
     }
 
     /// What a look at a leaf gave, or where what is unreadable ends.

@@ -12,7 +12,7 @@
 //!    that are changed meanwhile, or some 400 bytes for each that was on storage. A cache full of changed pages slows writers, who write some themselves.
 //! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark. That of a snapshot is of one moment,
 //!    while writers continue, and so are all reads of it.
-//! 7. Ascending keys leave full leaves; random ones are two thirds full. Values of more than 510 bytes, and in lexical order keys of more
+//! 7. Ascending keys leave full leaves; random ones are two thirds full, until they are compacted. Values of more than 510 bytes, and in lexical order keys of more
 //!    than that, up to 8 MiB, stand outside of their leaf, in units of 4 KiB, and cost a read each; other orders have no longer keys.
 //!
 //! ```text
