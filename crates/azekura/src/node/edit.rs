@@ -205,7 +205,9 @@ impl Node<'_> {
     /// Whether the entry at `at` could have this key in place of its own.
     pub fn could_rename(self, at: usize, key: &[u8]) -> bool {
         let slot = self.slot(at);
-        let key_len = key.len().saturating_sub(self.prefix_len() + self.head_len());
+        let key_len = key
+            .len()
+            .saturating_sub(self.prefix_len() + self.head_len());
         key_len + slot.stored_len() <= self.gap() + self.dead() + self.item_len(slot)
     }
 

@@ -105,13 +105,7 @@ impl Node<'_> {
 
     /// Whether this node would have room for the first `count` entries of `right`, the next one, besides its own, with `upper` as its
     /// fence, and a part of its room to spare, if that is not 0.
-    fn could_hold(
-        self,
-        right: Node<'_>,
-        count: usize,
-        upper: Option<&[u8]>,
-        part: usize,
-    ) -> bool {
+    fn could_hold(self, right: Node<'_>, count: usize, upper: Option<&[u8]>, part: usize) -> bool {
         let fences_len = self.lower_len() + upper.map_or(0, <[u8]>::len);
         let room = self.size().saturating_sub(HEADER_WORDS * 8 + fences_len);
         let most = room - room.checked_div(part).unwrap_or(0);

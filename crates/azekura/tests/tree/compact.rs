@@ -59,7 +59,9 @@ fn a_file_filled_at_random_is_compacted() {
     let live = db.stats().live_bytes;
     db.close().unwrap();
     let closed = sizes(&path);
-    println!("tried: bytes of {RECORDS} records, and allocated: {filled:?}, compacted {compacted:?}, closed {closed:?}, of these live {live}");
+    println!(
+        "tried: bytes of {RECORDS} records, and allocated: {filled:?}, compacted {compacted:?}, closed {closed:?}, of these live {live}"
+    );
     assert!(closed.0 <= 28 * RECORDS, "{closed:?}");
     assert!(closed.1 <= 28 * RECORDS, "{closed:?}");
     assert!(compacted.0 <= 30 * RECORDS, "{compacted:?}");
@@ -89,7 +91,11 @@ fn a_file_is_cut_to_what_is_left_of_it() {
         }
         let snapshot = db.snapshot().unwrap();
         let all = model.len() as u64;
-        let gone: Vec<_> = model.keys().filter(|_| !random.one_in(6)).cloned().collect();
+        let gone: Vec<_> = model
+            .keys()
+            .filter(|_| !random.one_in(6))
+            .cloned()
+            .collect();
         for key in gone {
             assert!(db.remove(&key).unwrap());
             model.remove(&key);

@@ -150,10 +150,7 @@ impl<S: NodeStore> Tree<S> {
     }
 
     /// The node above one that is not the root, locked, and which of its entries that is. `None`: the root is below it.
-    fn above(
-        &self,
-        held: &Held<'_>,
-    ) -> std::result::Result<Option<(Held<'_>, usize)>, S::Fault> {
+    fn above(&self, held: &Held<'_>) -> std::result::Result<Option<(Held<'_>, usize)>, S::Fault> {
         let node = self.node(held.frame);
         let level = u32::from(node.level());
         let mut lower = Key::default();

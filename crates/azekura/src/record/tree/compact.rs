@@ -25,7 +25,7 @@ use super::walk::advance;
 use crate::error::{Error, Kind, Result};
 use crate::log::AllocationClass;
 use crate::node::tree::{Begin, NodeStore};
-use crate::node::{Found, Key};
+use crate::node::{Found, Key, Value};
 use crate::room;
 
 /// Rounds of moving, at most; each has the room that the one before won.
@@ -146,11 +146,12 @@ impl Core {
             let ceiling = pages.space.room().lowest_ceiling(SPARE);
             pages.space.room().set_ceiling(Some(ceiling));
             let first = self.log.geometry().offset_of(ceiling) / UNIT;
-            self.move_pages(first, progress)?;
+            // What was moved, where there was room for no more, gives room to the next round.
+            self.as_far_as_there_is_room(self.move_pages(first, progress))?;
             self.rewrite_parts(first);
             self.win_room()?;
             if pages.space.room().is_used_from(ceiling) {
-                self.move_runs(first, damage)?;
+                self.as_far_as_there_is_room(self.move_runs(first, damage))?;
             }
         }
         Ok(())
@@ -230,7 +231,7 @@ impl Core {
         }
     }
 
-    /// Puts the value of a record again, if it stands at this unit or after it.
+    /// Puts the value of a record again, if it stands at this unit or after it, and there is room nearer to the front.
     fn move_run(&self, key: &[u8], first: u64) -> Result<()> {
         let class = AllocationClass::Exchange;
         let _inside = self.begin(AllocationClass::Removal, key.len())?;
@@ -245,6 +246,10 @@ impl Core {
         let value = self.read_run(word).map_err(|error| error.key(key))?;
         drop(pin);
         let (form, run) = self.value(&value, class)?;
+        let is_nearer = |form| matches!(form, Value::Outside(to) if RunPlace(to).unit() < RunPlace(word).unit());
+        if !is_nearer(form) {
+            return Ok(());
+        }
         self.put_held(&self.tree, held, key, (&value, form, run), class)
     }
 }

@@ -243,7 +243,12 @@ impl PageCache {
     }
 
     /// Writes the images that were made to these units; their places.
-    pub(super) fn write(&self, writer: &mut PageWriter, sizes: &[u32], units: &[u64]) -> Result<Vec<Place>> {
+    pub(super) fn write(
+        &self,
+        writer: &mut PageWriter,
+        sizes: &[u32],
+        units: &[u64],
+    ) -> Result<Vec<Place>> {
         let size = self.shape.bytes() as usize;
         let salt = self.log.geometry().salt;
         let mut places = Vec::with_capacity(units.len());
