@@ -1,4 +1,4 @@
-//! Compaction gives back what random keys and removals left, and loses nothing beside readers, writers and snapshots.
+//! Compaction gives back what random keys and removals left, and loses nothing during reads, writes and snapshots.
 //!
 //! Sizes are those of the file: its length, and what the file system has allocated for it. What is drawn among other steps is in `model`, and
 //! what cuts of the power leave in `power`; here are bounds on sizes, threads, and full stores.
@@ -101,6 +101,7 @@ fn a_file_is_cut_to_what_is_left_of_it() {
             assert!(db.remove(&key).unwrap());
             model.remove(&key);
         }
+        let before = sizes(&path).0;
         compact(&db);
         let mut seen = 0;
         let scanned = snapshot.scan(None, &mut |_, _| {
@@ -112,7 +113,6 @@ fn a_file_is_cut_to_what_is_left_of_it() {
             Err(error) => assert_eq!(error.kind(), Kind::TooOld, "{error}"),
         }
         drop(snapshot);
-        let before = sizes(&path).0;
         compact(&db);
         let after = sizes(&path).0;
         for (key, value) in &model {
@@ -219,7 +219,7 @@ fn threads_read_and_write_while_it_is_compacted() {
         let db = TreeDb::open(&path, &OpenOptions::new().background(false)).unwrap();
         assert_sound(&db, count);
     }
-    tried_at_least(rounds, 36, "compactions beside threads");
+    tried_at_least(rounds, 36, "compactions while threads read and write");
 }
 
 /// A store that takes no more is compacted, and takes more then: at its end, as random keys divide leaves that are full.

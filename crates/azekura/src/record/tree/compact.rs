@@ -9,7 +9,7 @@
 //! | 5 values outside above it are put again, as any update; parts of the page table are written again | the same records |
 //! | 6 a checkpoint; the file is cut; and again from 2, while it becomes shorter | the old one or the new |
 //!
-//! Each step is short, and inside the gate, beside readers and writers. A page that is copied does not change: no snapshot keeps
+//! Each step is short, and inside the gate, while others read and write. A page that is copied does not change: no snapshot keeps
 //! anything for it, and its old units wait for the next checkpoint. What cannot be read stays where it is, and so do lists of records whose
 //! keys are long. A store that finds no room is left with what was done. It does not compare the file with what it was before.
 
@@ -67,7 +67,7 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let mut from = Begin::First;
-        let mut leaves = 0;
+        let mut leaves = 0_u64;
         let mut full_at = u64::MAX;
         while !self.are_snapshots_large() {
             let filled = self.fill_leaf(&from);
@@ -85,7 +85,7 @@ impl Core {
             };
             advance(self, &mut from, Begin::At(next))?;
             leaves += 1;
-            if leaves % 64 == 0 {
+            if leaves.is_multiple_of(64) {
                 let pages = self.tree.nodes.space.room().sizes().pages;
                 progress(leaves, pages.max(leaves) * 2);
             }
@@ -163,7 +163,7 @@ impl Core {
         let given_out = pages.space.room().pages();
         let mut above = Vec::with_capacity(pages.batch());
         for page in 0..given_out {
-            if page as usize % CHUNK == 0 && pages.load_chunk(page).is_err() {
+            if (page as usize).is_multiple_of(CHUNK) && pages.load_chunk(page).is_err() {
                 // Its places are not known; neither do they change.
                 continue;
             }
@@ -175,7 +175,7 @@ impl Core {
                 pages.move_images(&above, first)?;
                 above.clear();
             }
-            if page % REPORTED == 0 {
+            if page.is_multiple_of(REPORTED) {
                 progress(
                     u64::from(given_out) + u64::from(page),
                     u64::from(given_out) * 2,

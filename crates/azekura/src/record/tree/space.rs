@@ -342,7 +342,7 @@ impl SpaceGuard<'_> {
         })
     }
 
-    /// The first segment behind which nothing need be, if all that is in use stood side by side, and `spare` segments were free.
+    /// The first segment that need not be in use, nor any after it, if all that is in use stood side by side, and `spare` segments were free.
     pub(super) fn lowest_ceiling(&self, spare: u32) -> u32 {
         let segments = self.log.segments();
         let others = [Use::Log, Use::Other].map(|usage| segments.in_use(usage));
