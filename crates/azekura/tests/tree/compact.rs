@@ -36,6 +36,7 @@ fn sizes(path: &Path) -> (u64, u64) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures that are asserted")]
 fn a_file_filled_at_random_is_compacted() {
     const RECORDS: u64 = 1_000_000;
     let folder = tempfile::tempdir().unwrap();
@@ -128,7 +129,7 @@ fn a_file_is_cut_to_what_is_left_of_it() {
         let db = TreeDb::open(&path, &OpenOptions::new().background(false)).unwrap();
         assert_sound(&db, model.len() as u64);
     }
-    println!("tried: {saved} bytes given back");
+    tried_at_least(saved, 500_000, "bytes given back");
 }
 
 /// Each writer has keys of its own, and knows what it wrote; readers meanwhile see each record once, and of each the last value or a
@@ -260,5 +261,9 @@ fn a_full_store_is_compacted() {
         let db = TreeDb::open(&path, &OpenOptions::new().background(false)).unwrap();
         assert_sound(&db, more);
     }
-    println!("tried: {taken} records put into stores that were full before");
+    tried_at_least(
+        taken,
+        10_000,
+        "records put into stores that were full before",
+    );
 }
