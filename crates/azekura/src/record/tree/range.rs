@@ -27,8 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Begin, Excision, NodeStore, RangeVisitor, Seam, Stated, entries_in};
 use crate::node::{Found, Key, Node};
-use crate::order::KeyBounds;
-use crate::range::{check, is_up_to};
+use crate::order::{KeyBounds, check_range, is_up_to};
 use crate::room;
 
 /// Readings of a leaf that others keep changing, before it is left to step 2.
@@ -180,14 +179,14 @@ fn begin_of((from, _): KeyBounds<'_>) -> Result<Begin> {
 }
 
 /// What a look at a leaf of a range found, and where the next one begins, if that may have some of the range, too.
-pub(super) struct LeafOfRange {
-    pub(super) records: u64,
-    pub(super) next: Option<Vec<u8>>,
+struct LeafOfRange {
+    records: u64,
+    next: Option<Vec<u8>>,
 }
 
 impl LeafOfRange {
     /// Of the leaf where a place is, of which `keys` end a range.
-    pub(super) fn of(node: Node<'_>, from: &Begin, keys: KeyBounds<'_>, core: &Core) -> Self {
+    fn of(node: Node<'_>, from: &Begin, keys: KeyBounds<'_>, core: &Core) -> Self {
         let mut fence = Key::default();
         let has_upper = node.upper(&mut fence).is_some();
         let to_fence = |to: &[u8]| core.tree.order.compare(to, fence.bytes());
@@ -213,12 +212,13 @@ impl LeafOfRange {
 /// Records in a range, by the leaves between its ends.
 pub(super) fn count(view: impl View, keys: KeyBounds<'_>) -> Result<u64> {
     let core = view.core();
-    check(keys, core.tree.order).map_err(|error| error.at(core.log.storage().path()))?;
+    check_range(keys, core.tree.order).map_err(|error| error.at(core.log.storage().path()))?;
     let mut from = begin_of(keys)?;
     let mut records = 0;
     loop {
         let _pin = core.log.pin();
-        let found = view.count_from(&from, keys)?;
+        let look = |node: Node<'_>| LeafOfRange::of(node, &from, keys, core);
+        let found = view.look_at(from.to(), &look)?;
         records += found.records;
         match found.next {
             None => return Ok(records),
@@ -231,7 +231,7 @@ impl Core {
     /// Removes a range, while no other update is under way; how many records that were.
     pub(super) fn remove_range(&self, keys: KeyBounds<'_>) -> Result<u64> {
         let path = self.log.storage().path();
-        check(keys, self.tree.order).map_err(|error| error.at(path))?;
+        check_range(keys, self.tree.order).map_err(|error| error.at(path))?;
         for end in [keys.0, keys.1] {
             if let Bound::Included(key) | Bound::Excluded(key) = end {
                 LIMITS.check(key, &[])?;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::cache::costs;
 use super::cut::{Kept, Version};
 use super::layout::{HEAD_WORDS, UNIT, Words};
-use super::range::{LeafOfRange, count};
+use super::range::count;
 use super::read;
 use super::walk::{RecordCursor, View, walk};
 use super::{Core, TreeDb, is_damage};
@@ -35,8 +35,8 @@ use crate::node::tree::{
     Begin, Buffer, FRAME, FRAME_WORDS, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To,
 };
 use crate::node::{Key, Node};
-use crate::order::{KeyBounds, Order};
-use crate::range::{Range, bounds_of};
+use crate::order::{KeyBounds, Order, bounds_of};
+use crate::range::Range;
 use crate::record::gate;
 use crate::record::key_bookmark;
 
@@ -412,10 +412,8 @@ impl View for &Snapshot<'_> {
         value
     }
 
-    fn count_from(&self, from: &Begin, keys: KeyBounds<'_>) -> Result<LeafOfRange> {
-        self.descend(from.to(), None, &mut |node| {
-            LeafOfRange::of(node, from, keys, self.core)
-        })
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R> {
+        self.descend(to, None, &mut |node| read(node))
     }
 }
 

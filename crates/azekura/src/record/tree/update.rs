@@ -24,7 +24,7 @@ use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Buffer, Frame, Held, NodeStore, ROOT, Seen, To, is_sparse};
 use crate::node::{Found, Node, Value};
-use crate::range::check;
+use crate::order::check_range;
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
 use crate::room;
@@ -590,7 +590,7 @@ impl Core {
             CLEAR => self.clear_alone(),
             REMOVE_RANGE => {
                 let keys = decode_bounds(value);
-                let keys = keys.filter(|keys| check(*keys, self.tree.order).is_ok());
+                let keys = keys.filter(|keys| check_range(*keys, self.tree.order).is_ok());
                 self.remove_range_again(keys.ok_or_else(|| impossible("no range of keys"))?)
             }
             _ => Ok(()),

@@ -5,14 +5,13 @@
 //!
 //! It walks through a [`View`]: the store as it is, or as it was (`snapshot`).
 
-use super::range::LeafOfRange;
 use super::{Core, is_damage};
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::log::manifest::remedy;
 use crate::node::Node;
-use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Place, Seen};
-use crate::order::{KeyBounds, Order};
+use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, Place, Seen, To};
+use crate::order::Order;
 use crate::record::key_bookmark;
 use crate::room;
 
@@ -37,8 +36,8 @@ pub(super) trait View: Copy {
     fn end_of_unreadable(&self, from: &Begin) -> Result<Option<Vec<u8>>>;
     /// The value that a word of a leaf names.
     fn value_outside(&self, word: u64) -> Result<Vec<u8>>;
-    /// Counts the records of the leaf at a place that are in a range, from there on.
-    fn count_from(&self, from: &Begin, keys: KeyBounds<'_>) -> Result<LeafOfRange>;
+    /// What `read` sees of the leaf where a way leads.
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R>;
 }
 
 impl View for &Core {
@@ -71,9 +70,8 @@ impl View for &Core {
         self.read_run(word)
     }
 
-    fn count_from(&self, from: &Begin, keys: KeyBounds<'_>) -> Result<LeafOfRange> {
-        let look = |node: Node<'_>| LeafOfRange::of(node, from, keys, self);
-        self.tree.look_at(from.to(), &look)
+    fn look_at<R>(&self, to: To<'_>, read: &dyn Fn(Node<'_>) -> R) -> Result<R> {
+        self.tree.look_at(to, read)
     }
 }
 
