@@ -23,9 +23,9 @@ use crate::engine::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::open::{is_tree, names_a_tree};
-use crate::order::Order;
+use crate::order::{Order, bounds_of};
 use crate::parameters::PathParameters;
-use crate::range::{Range, bounds_of};
+use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
 use crate::record::tree::{Snapshot, Transaction, TreeDb};
 use crate::shard::{ShardEngine, Sharded, shards_at};

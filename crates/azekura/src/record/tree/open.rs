@@ -283,9 +283,12 @@ pub(super) fn open_salvaged(
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
             core.replay(frame.header.kind, frame.key, frame.value)
-                .map_err(|error| match frame.header.kind.is_keyed() {
-                    true => error.key(frame.key),
-                    false => error,
+                .map_err(|error| {
+                    if frame.header.kind.is_keyed() {
+                        error.key(frame.key)
+                    } else {
+                        error
+                    }
                 })
         });
         match replayed {

@@ -34,8 +34,8 @@ use crate::error::{Error, Kind, Result};
 use crate::explore;
 use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To};
 use crate::node::{Key, Node};
-use crate::order::{KeyBounds, Order};
-use crate::range::{Range, bounds_of};
+use crate::order::{KeyBounds, Order, bounds_of};
+use crate::range::Range;
 use crate::record::gate;
 use crate::record::key_bookmark;
 
