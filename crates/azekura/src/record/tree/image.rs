@@ -1,4 +1,4 @@
-//! PageImages of pages, plain or compressed: what is written of a page, and the page that an image holds.
+//! Images of pages, plain or compressed: what is written of a page, and the page that an image holds.
 //!
 //! A page is compressed when it is written, and decompressed when it is read; in memory it is a node as any other. Compressed it takes
 //! as many units as it needs; one that is not a unit shorter then is written as it is. What lies free in the node is written as zeros.
