@@ -11,7 +11,7 @@
 //! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
 //!
 //! The memory of frames is one reservation; a frame is one for as long as the store lives. A page of more than 4 KiB has a frame of as
-//! many: it begins as a [`Frame`] does, and its words go on after that. [`Plain`] is the same cache where it is known that pages are
+//! many: it begins as a [`Frame`] does, and its words continue after that. [`Plain`] is the same cache where it is known that pages are
 //! frames. It does not know keys.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::cut::{Cuts, Kept, Newest, Taking};
-use super::image::Images;
+use super::image::PageImages;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
 use super::space::Space;
 use super::table::{Location, PageTable};
@@ -89,7 +89,7 @@ pub(super) struct PageCache {
     pub(super) epoch: u32,
     /// What its pages are.
     pub(super) shape: PageShape,
-    pub(super) images: Images,
+    pub(super) images: PageImages,
     order: Order,
     /// Words of a node.
     node_words: usize,
@@ -178,7 +178,7 @@ impl PageCache {
             cuts: Cuts::default(),
             epoch,
             shape,
-            images: Images::new(shape, order),
+            images: PageImages::new(shape, order),
             order,
             node_words: shape.words() - HEAD_WORDS,
             frames,
