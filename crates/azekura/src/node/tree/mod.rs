@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked.
 
 mod change;
+mod fill;
 mod read;
 mod walk;
 
