@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use azekura::engine::{Engine, Persistent, Reader};
 use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};
 use azekura::testkit::suite::{case, share};
-use azekura::testkit::{Random, TempDir, round_seed};
+use azekura::testkit::{Random, round_seed};
 
 use super::{Keys, eight, options, value};
 
@@ -37,7 +37,7 @@ fn len_of(db: &TreeDb) -> u64 {
 
 #[test]
 fn random_records_take_at_most_28_bytes_each_afterwards() {
-    let folder = TempDir::new("tree-compact-size");
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("size.azt");
     let opening = OpenOptions::new().cache(8 << 20);
     let db = TreeDb::create(&path, &CreateOptions::new().opening(opening.clone())).unwrap();
@@ -83,7 +83,7 @@ fn every_record_stays_whatever_the_store_is_like() {
         let many = *random.choose(&[1, 300, 3000]);
         let usual = *random.choose(&[20, 200]);
         let _shown = case(seed, &(&options, keys, many, usual));
-        let folder = TempDir::new("tree-compact-model");
+        let folder = tempfile::tempdir().unwrap();
         let db = TreeDb::create(folder.path().join("model.azt"), &options).unwrap();
         let mut model = Model::new();
         for step in 0..3 {
@@ -117,7 +117,7 @@ fn every_record_stays_whatever_the_store_is_like() {
 
 #[test]
 fn what_is_removed_is_given_back() {
-    let folder = TempDir::new("tree-compact-removed");
+    let folder = tempfile::tempdir().unwrap();
     let options = CreateOptions::new().segment_size(64 << 10);
     let db = TreeDb::create(folder.path().join("removed.azt"), &options).unwrap();
     let mut random = Random::new(round_seed());
@@ -148,7 +148,7 @@ fn readers_and_writers_continue() {
     let mut random = Random::new(seed);
     let options = options(&mut random, true).order(azekura::order::Order::Lexical);
     let _shown = case(seed, &options);
-    let folder = TempDir::new("tree-compact-threads");
+    let folder = tempfile::tempdir().unwrap();
     let db = TreeDb::create(folder.path().join("threads.azt"), &options).unwrap();
     let many = 20_000_u64;
     // Records of a pair of keys are put together, with one value.

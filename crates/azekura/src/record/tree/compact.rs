@@ -82,8 +82,7 @@ impl Core {
             let next = {
                 let _inside = self.begin(AllocationClass::Removal, 0)?;
                 // A division may need room that is kept for a checkpoint.
-                self.log
-                    .admit(AllocationClass::Growth, UNIT as usize / 2)?;
+                self.log.admit(AllocationClass::Growth, UNIT as usize / 2)?;
                 self.tree.fill(from.as_deref(), ())?
             };
             self.attend_to(course)?;
