@@ -43,18 +43,6 @@ impl Node<'_> {
         left + self.lower_len() <= room && right + self.upper_len() <= room
     }
 
-    /// How many of the first entries have so many bytes, if a division after them may be made: neither none nor all.
-    pub fn front_within(self, bytes: usize) -> Option<usize> {
-        let mut sum = 0;
-        let at = (0..self.count())
-            .take_while(|at| {
-                sum += 8 + self.item_len(self.slot(*at));
-                sum <= bytes
-            })
-            .count();
-        (0 < at && at < self.count() && self.has_room_for_fence(at)).then_some(at)
-    }
-
     /// The fence to put before the entry at `at`, which is not the first.
     pub fn separator(self, at: usize, key: &mut Key) {
         self.key(at, key);
@@ -84,6 +72,18 @@ impl Node<'_> {
         self.init(self.level(), lower, Some(separator));
         explore::yield_point();
         self.append(before, 0..at);
+    }
+
+    /// How many of the first entries have so many bytes, if a division after them may be made: neither none nor all.
+    pub fn front_within(self, bytes: usize) -> Option<usize> {
+        let mut sum = 0;
+        let at = (0..self.count())
+            .take_while(|at| {
+                sum += 8 + self.item_len(self.slot(*at));
+                sum <= bytes
+            })
+            .count();
+        (0 < at && at < self.count() && self.has_room_for_fence(at)).then_some(at)
     }
 
     fn copy_in(self, words: &[AtomicU64; WORDS_MAX]) -> Node<'_> {

@@ -1,6 +1,7 @@
 //! Compaction makes a tree file short, keeps every record, and runs beside readers, writers and snapshots.
 //!
-//! Sizes are those that the file system states. Cuts of the power during a compaction are in `power`. It knows no other engine.
+//! Models, threads that write meanwhile, and snapshots are compared with what a compaction leaves; sizes are those that the file
+//! system states. Cuts of the power during a compaction are in `power`. It knows no other engine.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
