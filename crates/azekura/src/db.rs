@@ -571,18 +571,13 @@ impl Db {
         of_engine!(&self.0, db => Persistent::copy_to(db, target.as_ref(), &mut progress))
     }
 
-    /// Gives unused space back to the file system while the store is used. `Invalid` for a tree file, which gives back whole segments
-    /// when it is closed.
+    /// Gives unused space back to the file system while the store is used. `progress` gets (done, total).
     pub fn compact(&self, mut progress: impl FnMut(u64, u64)) -> Result<()> {
         match &self.0 {
             Store::Hash(db) => db.compact(&mut progress),
             Store::HashShards(db) => db.compact(&mut progress),
-            Store::Tree(_) | Store::TreeShards(_) => {
-                let error = Error::new(Kind::Invalid, "a tree file is not compacted");
-                Err(error
-                    .at(self.path())
-                    .remedy("rebuild it: `azekura rebuild`"))
-            }
+            Store::Tree(db) => db.compact(&mut progress),
+            Store::TreeShards(db) => db.compact(&mut progress),
         }
     }
 

@@ -74,6 +74,18 @@ impl Node<'_> {
         self.append(before, 0..at);
     }
 
+    /// How many of the first entries have so many bytes, if a division after them may be made: neither none nor all.
+    pub fn front_within(self, bytes: usize) -> Option<usize> {
+        let mut sum = 0;
+        let at = (0..self.count())
+            .take_while(|at| {
+                sum += 8 + self.item_len(self.slot(*at));
+                sum <= bytes
+            })
+            .count();
+        (0 < at && at < self.count() && self.has_room_for_fence(at)).then_some(at)
+    }
+
     fn copy_in(self, words: &[AtomicU64; WORDS_MAX]) -> Node<'_> {
         let copy = Node {
             memory: Memory(&words[..self.memory.0.len()]),

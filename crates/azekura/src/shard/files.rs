@@ -514,6 +514,13 @@ fn exchanged(path: &Path, shard: usize, found: u32, salts: &[u32]) -> Error {
     }
 }
 
+impl Sharded<TreeDb> {
+    /// Gives unused space back to the file system, shard by shard, as [`TreeDb::compact`].
+    pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.in_turn(progress, |_, shard, progress| shard.compact(progress))
+    }
+}
+
 impl Sharded<HashDb> {
     /// Gives unused space back to the file system, shard by shard, as [`HashDb::compact`].
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {

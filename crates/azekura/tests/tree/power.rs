@@ -39,6 +39,7 @@ enum Step {
     Sync,
     Checkpoint,
     Maintain,
+    Compact,
     Reopen,
 }
 
@@ -91,6 +92,7 @@ impl Case {
             match random.below(upkeep + 20) {
                 0 => Step::Sync,
                 1 => Step::Checkpoint,
+                2 if random.one_in(3) => Step::Compact,
                 2 => Step::Maintain,
                 3 if random.one_in(8) => Step::Clear,
                 3 => Step::Reopen,
@@ -242,6 +244,12 @@ impl Case {
                 }
                 Step::Maintain => {
                     db.maintain().unwrap();
+                    continue;
+                }
+                Step::Compact => {
+                    db.compact(&mut |_, _| ()).unwrap();
+                    // It ends with a sync.
+                    ledger.synced();
                     continue;
                 }
                 change => change,

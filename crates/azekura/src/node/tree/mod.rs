@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked, and compares no keys: a comparator of a program's own may panic.
 
 mod change;
+mod fill;
 mod many;
 mod range;
 mod read;

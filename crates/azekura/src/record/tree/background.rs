@@ -221,7 +221,7 @@ impl Core {
     }
 
     /// One bounded step; whether there may be more to do.
-    fn step(&self) -> Result<bool> {
+    pub(super) fn step(&self) -> Result<bool> {
         if self.is_checkpoint_due(1) {
             self.checkpoint()?;
             return Ok(true);

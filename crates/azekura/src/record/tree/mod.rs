@@ -22,7 +22,7 @@
 //!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
-//!   check, repair, copy    of the whole file
+//!   check, repair, copy, compact    of the whole file
 //!   checkpoint, open       the cut that the superblock names, and what follows it in the journal   -- kernel, log
 //! ```
 //!
@@ -38,6 +38,7 @@ mod cache;
 mod check;
 mod checkpoint;
 mod cluster;
+mod compact;
 mod copy;
 mod cut;
 mod group;
@@ -205,6 +206,8 @@ struct Core {
     snapshots: Mutex<VecDeque<Arc<snapshot::Live>>>,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// Held by the thread that compacts.
+    compaction: Mutex<()>,
     /// What replay found damaged.
     known: Mutex<Vec<Damage>>,
     /// Where replay would begin.
@@ -348,6 +351,17 @@ impl TreeDb {
     pub fn maintain(&self) -> Result<()> {
         gate::outside_updates()?;
         self.core.maintain()
+    }
+
+    /// Makes the file shorter, step by step, while readers and writers continue: leaves take entries of the next ones until they are
+    /// full to seven eighths, then what stands at the end of the file moves to free room before it, and the file is cut.
+    /// `progress` gets (done, total). Costs some reads of the file and a write of most of it; a value outside of its leaf is in memory
+    /// while it is moved. A crash loses nothing, and what was won stays won. What snapshots hold stays where it is.
+    ///
+    /// Errors: `Corrupted` at a damaged page or value (repair the file), `Io`, `Poisoned`; `Invalid` inside an update's closure.
+    pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        gate::outside_updates()?;
+        self.core.compact(progress)
     }
 
     /// Properties of the file, by name, in a fixed order.

@@ -348,6 +348,7 @@ fn build_in(
             committed: kernel::Committed::found(superblock, pieces),
             bitmaps: root.bitmaps.clone(),
         }),
+        compaction: Mutex::default(),
         known: Mutex::default(),
         replay_from: Mutex::new(start),
         journal_from: AtomicU64::new(0),

@@ -17,7 +17,7 @@
 //! While a checkpoint is being made, it also keeps the places that pages had at its cut, where they have others since:
 //! `overrides`. One lock guards all of it, held for moments only; what is read and written is not its business.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -94,6 +94,8 @@ struct State {
     block: u32,
     /// The same of runs.
     next_run: (u32, u32),
+    /// Groups that are being emptied: they are filled again only where there is no other room.
+    barred: BTreeSet<u32>,
     /// Waits for a checkpoint.
     limbo: Vec<Leaving>,
     /// Waits for the end of a snapshot, by the position of what superseded it: no checkpoint names it.
@@ -289,7 +291,8 @@ impl SpaceGuard<'_> {
         loop {
             let (index, from) = self.state.next[size];
             let start = self.unit_of(index);
-            let group = self.state.groups.get_mut(&index);
+            let is_barred = self.state.barred.contains(&index);
+            let group = self.state.groups.get_mut(&index).filter(|_| !is_barred);
             match group.and_then(|group| Some((group.run(from, count)?, group))) {
                 Some((at, group)) => {
                     let blocks = group.blocks;
@@ -308,9 +311,15 @@ impl SpaceGuard<'_> {
     /// enough; else the emptiest that has room all the same.
     fn next_group(&mut self, count: u32, class: AllocationClass) -> Result<u32> {
         self.reap();
+        // While groups are being emptied, what is between others is filled first.
+        let part = if self.state.barred.is_empty() {
+            EMPTY_ENOUGH
+        } else {
+            u32::MAX
+        };
         if let Some((index, _)) = self.emptiest(count, SEARCHED)
             && let Some(group) = self.state.groups.get(&index)
-            && group.free >= (group.units / EMPTY_ENOUGH).max(1)
+            && group.free >= (group.units / part).max(1)
         {
             return Ok(index);
         }
@@ -320,7 +329,15 @@ impl SpaceGuard<'_> {
                 let all = self.state.groups.len();
                 match self.emptiest(count, all) {
                     Some((index, _)) => Ok(index),
-                    None => self.make_group(1, class),
+                    None => match self.make_group(1, class) {
+                        Err(error)
+                            if error.kind() == Kind::Full && !self.state.barred.is_empty() =>
+                        {
+                            self.state.barred.clear();
+                            self.next_group(count, class)
+                        }
+                        made => made,
+                    },
                 }
             }
             made => made,
@@ -329,8 +346,8 @@ impl SpaceGuard<'_> {
 
     /// Free units side by side, in the emptiest group that has them, of so many that are looked through: the group, and the first.
     fn emptiest(&self, count: u32, searched: usize) -> Option<(u32, u32)> {
-        let groups = self.state.groups.iter();
-        let roomy = groups.filter(|(_, group)| group.free >= count);
+        let (groups, barred) = (self.state.groups.iter(), &self.state.barred);
+        let roomy = groups.filter(|(at, group)| group.free >= count && !barred.contains(at));
         let by_free = roomy.map(|(index, group)| (group.free, *index));
         let room = |(_, index): (u32, u32)| {
             let group = self.state.groups.get(&index)?;
@@ -356,6 +373,7 @@ impl SpaceGuard<'_> {
         self.state.units += u64::from(group.units);
         self.state.blocks += u64::from(group.blocks);
         self.state.groups.insert(index, group);
+        self.state.barred.remove(&index);
         Ok(index)
     }
 
@@ -387,7 +405,9 @@ impl SpaceGuard<'_> {
     /// Free units side by side, and their group: after those that were taken last, or in one of the emptiest.
     fn room_for_run(&mut self, count: u32) -> Option<(u32, u32)> {
         let (index, from) = self.state.next_run;
+        let barred = &self.state.barred;
         let last = self.state.groups.get(&index);
+        let last = last.filter(|_| !barred.contains(&index));
         if let Some(at) = last.and_then(|group| group.run(from, count)) {
             return Some((index, at));
         }
@@ -704,6 +724,33 @@ impl SpaceGuard<'_> {
         }
         self.state.pending.clear();
         self.state.born.clear();
+    }
+
+    /// Bars the groups that reach beyond the segment `end`, and of which the segments may be moved before themselves; whether there
+    /// are such.
+    pub(super) fn bar_beyond(&mut self, end: u32) -> bool {
+        let log = self.log;
+        let is_movable = |index: u32, segments: u32| {
+            let first = || log.segments().first_free_run(segments);
+            segments == 1 || first().is_some_and(|first| first < index)
+        };
+        let groups = self.state.groups.iter();
+        let beyond = groups.filter(|(index, group)| {
+            **index + group.segments > end && is_movable(**index, group.segments)
+        });
+        self.state.barred = beyond.map(|(index, _)| *index).collect();
+        !self.state.barred.is_empty()
+    }
+
+    /// All groups may be filled again.
+    pub(super) fn unbar(&mut self) {
+        self.state.barred.clear();
+    }
+
+    /// Whether a unit is in a group that is barred.
+    pub(super) fn is_barred(&self, unit: u64) -> bool {
+        let group = self.locate(unit);
+        group.is_some_and(|(index, _)| self.state.barred.contains(&index))
     }
 
     /// Groups without a unit in use, which are handed out no more: those of the durable checkpoint are in use.
