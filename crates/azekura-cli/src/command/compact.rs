@@ -1,12 +1,14 @@
 //! `compact`: gives the space of removed and replaced records back to the file system.
 //! The file stays the same file and keeps its settings.
-//! It does not speed anything up: `rebuild` writes the file anew.
+//! Leaves of a tree file are filled from their next ones. It does not speed anything up: `rebuild` writes the file anew.
 
 use std::path::PathBuf;
 
-use azekura::Result;
 use azekura::error::size;
+use azekura::open::is_tree;
 use azekura::record::hash::HashDb;
+use azekura::record::tree::{self, TreeDb};
+use azekura::{Db, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -26,9 +28,15 @@ impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         // Not the store's own figures: while it is open it has room in advance, which closing gives back.
         let before = size_of(&self.file);
-        let db = HashDb::open(&self.file, &self.room.options())?;
+        let options = self.room.options();
+        let db = if is_tree(&self.file)? {
+            let options = tree::OpenOptions::new().capacity(options.capacity);
+            Db::from(TreeDb::open(&self.file, &options)?)
+        } else {
+            Db::from(HashDb::open(&self.file, &options)?)
+        };
         let progress = Progress::work("compacting");
-        db.compact(&mut progress.report())?;
+        db.compact(progress.report())?;
         drop(progress);
         db.close()?;
         let after = size_of(&self.file);

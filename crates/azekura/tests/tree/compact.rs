@@ -57,13 +57,11 @@ fn random_records_take_28_bytes_each_and_some_segments_afterwards() {
     .unwrap();
     assert!(last.0 == last.1 && last.1 > 0, "it ends with all done");
     let after = len_of(&db);
-    println!("tried: {count} records, {before} bytes before, {after} after");
     let bound = count * 28 + (5 << 20);
     assert!(after <= bound.min(before), "{before} bytes, then {after}");
     assert_sound(&db);
     db.close().unwrap();
     let closed = std::fs::metadata(&path).unwrap().len();
-    println!("tried: {closed} bytes when closed");
     assert!(closed <= bound, "{closed}");
     let db = TreeDb::open(&path, &opening).unwrap();
     assert_eq!(db.count(), count);
@@ -133,7 +131,6 @@ fn what_is_removed_is_given_back() {
     let before = len_of(&db);
     db.compact(&mut |_, _| ()).unwrap();
     let after = len_of(&db);
-    println!("tried: values outside, {before} bytes before, {after} after");
     // 400 values of two units, and little else.
     assert!(
         after < 400 * 8192 * 2 && after * 4 < before,
