@@ -377,7 +377,8 @@ fn suite(
     }
     assert!(repairs > 0);
     if reaches_readers {
-        assert!(opened * 3 > tried && noticed > 0);
+        assert!(opened * 3 > tried);
+        assert!(noticed > 0 || tried < 100, "readers came to no damage");
     }
     let what = format!(
         "{what}; {opened} files opened, readers noticed {noticed}, {repairs} were repaired"
