@@ -10,6 +10,7 @@ mod formats;
 mod model;
 mod power;
 mod ranges;
+mod resize;
 mod snapshots;
 mod threads;
 mod transactions;

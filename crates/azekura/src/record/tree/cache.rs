@@ -10,7 +10,7 @@
 //! 4. What is dirty does not give way before it was written (`write_back`). Who finds no frame writes pages itself.
 //! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
 //!
-//! The memory of frames is one reservation; a frame is one for as long as the store lives. A page of more than 4 KiB has a frame of as
+//! The memory of frames is one reservation; a frame is one for as long as the store lives, or until the cache is made smaller (`resize`). A page of more than 4 KiB has a frame of as
 //! many: it begins as a [`Frame`] does, and its words go on after that. [`Plain`] is the same cache where it is known that pages are
 //! frames. It does not know keys.
 
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::cut::{Cuts, Kept, Newest, Taking};
 use super::image::Images;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
+use super::resize::Retired;
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
@@ -42,9 +43,9 @@ pub(super) const REPLAYED: u64 = 1;
 /// The cut of a checkpoint before anything was appended: after what was replayed, before all else.
 const FIRST_CUT: u64 = 8;
 /// The position of a page's last change that was never in the tree.
-const FRESH: u64 = u64::MAX;
+pub(super) const FRESH: u64 = u64::MAX;
 /// No page.
-const NO_PAGE: u64 = u32::MAX as u64;
+pub(super) const NO_PAGE: u64 = u32::MAX as u64;
 /// Addresses reserved for frames.
 const RESERVED_BYTES: u64 = 1 << 38;
 /// Frames that a cache has, however small.
@@ -79,6 +80,17 @@ pub(super) struct PageWriter {
     pub(super) hand: u32,
 }
 
+/// Frames that hold nothing.
+#[derive(Debug, Default)]
+pub(super) struct FreeFrames {
+    /// Below the limit: to be taken.
+    pub(super) idle: Vec<u32>,
+    /// Above it: not to be taken any more (`resize`).
+    pub(super) leaving: Vec<u32>,
+    /// Above `made`: their memory is to be returned.
+    pub(super) retired: Option<Retired>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct PageCache {
@@ -93,14 +105,14 @@ pub(super) struct PageCache {
     order: Order,
     /// Words of a node.
     node_words: usize,
-    frames: Arc<Map>,
+    pub(super) frames: Arc<Map>,
     about: Arc<Map>,
     /// Frames that hold nothing.
-    free: Mutex<Vec<u32>>,
-    /// Frames made so far; grows under the lock of `free`.
-    made: AtomicU32,
-    /// Frames that there may be.
-    limit: AtomicU32,
+    pub(super) free: Mutex<FreeFrames>,
+    /// Frames made so far; changes under the lock of `free`.
+    pub(super) made: AtomicU32,
+    /// Frames that there may be; changes under the lock of `free`.
+    pub(super) limit: AtomicU32,
     hand: AtomicU32,
     /// Pages that are not on storage as they are.
     pub(super) dirty: AtomicU64,
@@ -284,9 +296,16 @@ impl PageCache {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes of frames that hold pages.
+    /// Bytes of pages that may be in memory.
+    pub(super) fn bytes_max(&self) -> u64 {
+        u64::from(self.limit()) << self.shape.shift()
+    }
+
+    /// Bytes of frames that have memory.
     pub(super) fn memory_bytes(&self) -> u64 {
-        u64::from(self.made()) * self.shape.bytes()
+        let free = self.free.lock();
+        let retired = free.retired.as_ref().map_or(0, Retired::count);
+        u64::from(self.made() + retired) << self.shape.shift()
     }
 
     /// Pages that are not on storage as they are.
@@ -371,12 +390,12 @@ impl PageCache {
     }
 
     /// A frame that holds nothing. `Full` if all are in use at once; else as pages are written.
-    fn free_frame(&self) -> Result<u32> {
+    pub(super) fn free_frame(&self) -> Result<u32> {
         let mut passed = 0;
         for tries in 0..TRIES {
             {
                 let mut free = self.free.lock();
-                if let Some(number) = free.pop() {
+                if let Some(number) = free.idle.pop() {
                     return Ok(number);
                 }
                 let made = self.made.load(Ordering::Relaxed);
@@ -388,6 +407,9 @@ impl PageCache {
                     lock.set_dead(true);
                     drop(lock);
                     self.made.store(made + 1, Ordering::Release);
+                    if let Some(retired) = &mut free.retired {
+                        retired.keep_below(made + 1);
+                    }
                     return Ok(made);
                 }
             }
@@ -412,18 +434,25 @@ impl PageCache {
         )
     }
 
-    fn give_frame(&self, number: u32) {
-        self.free.lock().push(number);
+    pub(super) fn give_frame(&self, number: u32) {
+        let mut free = self.free.lock();
+        if number < self.limit() {
+            free.idle.push(number);
+        } else {
+            free.leaving.push(number);
+        }
     }
 
     /// Frames without a page that may be had at once.
     pub(super) fn idle(&self) -> u32 {
-        let free = self.free.lock().len() as u32;
+        let free = self.free.lock().idle.len() as u32;
         free + self.limit().saturating_sub(self.made())
     }
 
     /// Passes over so many frames, and makes those free that are cool and clean; how many.
     pub(super) fn evict(&self, count: u32) -> u32 {
+        // Of what is made now, nothing becomes zeros meanwhile (`resize`).
+        let _pin = self.log.pin();
         let made = self.made().max(1);
         let mut evicted = 0;
         for _ in 0..count.min(2 * made) {

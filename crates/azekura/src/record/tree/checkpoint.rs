@@ -141,6 +141,7 @@ impl Core {
             let named = present(&extents).chain(present(&state.bitmaps));
             state.committed.release_idle(&self.log, named);
         }
+        pages.return_retired();
         self.keep_for_checkpoint();
         self.bound_snapshots();
         done

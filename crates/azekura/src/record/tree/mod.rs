@@ -19,7 +19,7 @@
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
 //!   range, pop             ranges counted and removed; the first and the last record taken out
-//!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
+//!   cache                  frames of pages     resize  their number     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy    of the whole file
@@ -48,6 +48,7 @@ mod pop;
 mod range;
 mod read;
 mod repair;
+mod resize;
 mod run;
 mod snapshot;
 mod space;
@@ -383,7 +384,7 @@ impl TreeDb {
                 "segment_size",
                 core.log.geometry().segment_size().to_string(),
             ),
-            ("cache_bytes", core.options.cache.to_string()),
+            ("cache_bytes", pages.bytes_max().to_string()),
             ("dirty_pages", pages.dirty().to_string()),
             ("snapshots", snapshots.to_string()),
             ("held_bytes", (room.held * layout::UNIT).to_string()),

@@ -496,14 +496,21 @@ fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
     }
 }
 
+/// `Invalid` for a cache of fewer bytes than the least.
+pub(super) fn check_cache(bytes: u64) -> Result<()> {
+    if bytes >= CACHE_MIN {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Invalid, "the cache is too small");
+    Err(error.found(
+        format!("{bytes} bytes"),
+        format!("at least {CACHE_MIN} bytes"),
+    ))
+}
+
 fn check_opening(options: &OpenOptions) -> Result<()> {
     crate::worker::check_interval(options.sync_interval)?;
-    if options.cache < CACHE_MIN {
-        return Err(Error::new(Kind::Invalid, "the cache is too small").found(
-            format!("{} bytes", options.cache),
-            format!("at least {CACHE_MIN} bytes"),
-        ));
-    }
+    check_cache(options.cache)?;
     // Of any number of bytes: only what is mapped has whole pages.
     check_capacity((options.capacity & !4095).max(4096))
 }

@@ -322,6 +322,7 @@ impl Core {
     }
 
     fn join_seams(&self, seams: &[Seam]) {
+        let _inside = self.gate.enter();
         if let Err(error) = self.tree.join_seams(seams) {
             // What is sparse may be joined another time; what was asked for is done.
             tracing::debug!(%error, "what a range leaves is not joined");
