@@ -7,6 +7,7 @@ mod contract;
 mod damage;
 mod defects;
 mod formats;
+mod load;
 mod model;
 mod power;
 mod ranges;

@@ -17,7 +17,7 @@
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::cut::{Cuts, Kept, Newest, Taking};
 use super::image::Images;
@@ -118,8 +118,8 @@ pub(super) struct PageCache {
     pub(super) dirty: AtomicU64,
     /// Held by who writes pages.
     pub(super) writer: Mutex<PageWriter>,
-    /// Whether changes are those of a log that is being replayed.
-    pub(super) is_replaying: AtomicBool,
+    /// 0, or the position of changes for which nothing is appended: [`REPLAYED`], while the journal is replayed, or that of a load.
+    pub(super) unlogged: AtomicU64,
     /// Page numbers below were given out when the file was opened.
     given_out_at_open: u32,
     /// Pages read. Relaxed: a count.
@@ -201,7 +201,7 @@ impl PageCache {
             hand: AtomicU32::new(0),
             dirty: AtomicU64::new(0),
             writer: Mutex::default(),
-            is_replaying: AtomicBool::new(false),
+            unlogged: AtomicU64::new(0),
             given_out_at_open,
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -313,6 +313,11 @@ impl PageCache {
         self.dirty.load(Ordering::Relaxed)
     }
 
+    /// Whether changes are those of a journal that is being replayed.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.unlogged.load(Ordering::Relaxed) == REPLAYED
+    }
+
     /// The position of what was appended.
     #[inline(always)]
     pub(super) fn position_of(&self, appended: Appended) -> u64 {
@@ -340,8 +345,9 @@ impl PageCache {
         class: AllocationClass,
     ) -> Result<AppendedAt> {
         let section = pin.critical_section();
-        if self.is_replaying.load(Ordering::Relaxed) {
-            return Ok(Self::replayed(pin, section));
+        let unlogged = self.unlogged.load(Ordering::Relaxed);
+        if unlogged != 0 {
+            return Ok(self.unlogged_at(unlogged, pin, section));
         }
         let appended = self.log.append(&section, entry, class)?;
         let at = self.position_of(appended);
@@ -354,10 +360,15 @@ impl PageCache {
         })
     }
 
-    fn replayed(pin: Pin, section: CriticalSection) -> AppendedAt {
+    #[cold]
+    fn unlogged_at(&self, at: u64, pin: Pin, section: CriticalSection) -> AppendedAt {
+        let newest = match at {
+            REPLAYED => Newest::NONE,
+            _ => self.cuts.newest(),
+        };
         AppendedAt {
-            at: REPLAYED,
-            newest: Newest::NONE,
+            at,
+            newest,
             _section: section,
             pin,
         }
@@ -371,8 +382,9 @@ impl PageCache {
         class: AllocationClass,
     ) -> Result<AppendedAt> {
         let section = pin.critical_section();
-        if self.is_replaying.load(Ordering::Relaxed) {
-            return Ok(Self::replayed(pin, section));
+        let unlogged = self.unlogged.load(Ordering::Relaxed);
+        if unlogged != 0 {
+            return Ok(self.unlogged_at(unlogged, pin, section));
         }
         let mut at = 0;
         self.log
@@ -906,7 +918,7 @@ impl NodeStore for PageCache {
     }
 
     fn give_back_number(&self, page: u32) {
-        let position = if self.is_replaying.load(Ordering::Relaxed) {
+        let position = if self.is_replaying() {
             REPLAYED
         } else {
             self.end_as_cut().0

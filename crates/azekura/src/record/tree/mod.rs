@@ -18,6 +18,7 @@
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
+//!   load                   ascending records into an empty store
 //!   range, pop             ranges counted and removed; the first and the last record taken out
 //!   cache                  frames of pages     resize  their number     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
@@ -43,6 +44,7 @@ mod cut;
 mod group;
 mod image;
 pub mod layout;
+mod load;
 mod open;
 mod pop;
 mod range;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{PageCache, frames_of};
+use super::cache::{PageCache, REPLAYED, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
     CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
@@ -278,7 +278,7 @@ pub(super) fn open_salvaged(
     log.segments().finish_adoption()?;
     log.refuse();
     let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
-    core.tree.nodes.is_replaying.store(true, Ordering::Relaxed);
+    core.tree.nodes.unlogged.store(REPLAYED, Ordering::Relaxed);
     let mut bytes = Vec::new();
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
@@ -367,7 +367,7 @@ impl Core {
         segments.retain(|s| (start.sequence()..=end.sequence()).contains(&s.sequence));
         segments.sort_unstable_by_key(|segment| segment.sequence);
         let pages = &self.tree.nodes;
-        pages.is_replaying.store(true, Ordering::Relaxed);
+        pages.unlogged.store(REPLAYED, Ordering::Relaxed);
         let mut bytes = 0;
         for segment in segments {
             let from = match start.offset() {
@@ -399,7 +399,7 @@ impl Core {
         }
         self.journal_from
             .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
-        pages.is_replaying.store(false, Ordering::Release);
+        pages.unlogged.store(0, Ordering::Release);
         Ok(())
     }
 
