@@ -51,9 +51,9 @@ impl TreeDb {
     /// Puts records, in the ascending order of their keys, into an empty store: all of them or none. How many they were.
     ///
     /// Leaves are filled completely, nothing is written to the journal, and each page once. All is durable, against loss of power too,
-    /// when this returns; before, a crash leaves the store empty. It is alone: updates, checkpoints and new snapshots wait until the end, so
-    /// an iterator that calls one of them in this store waits for ever. Snapshots taken before see an empty store; other readers see records as they
-    /// come. Long keys that begin alike cost a writing of what they share each.
+    /// when this returns; before, a crash leaves the store empty. It is alone: updates, checkpoints, checks, copies and new snapshots wait until
+    /// the end, so an iterator that does more with this store than read waits for ever. Snapshots taken before see an empty store; other readers
+    /// see records as they come. A long key costs the writing of the list of all that begin with the same 510 bytes.
     ///
     /// Errors, after which the store is empty: `Invalid` for a record out of order or a key that comes twice, with the record's number; `TooLarge`;
     /// `Full`; `Io`, `Poisoned`; the iterator's own, as it is. `Invalid` also for a store that has records, which stay, and inside the closure of an
