@@ -267,6 +267,22 @@ impl Db {
         }
     }
 
+    /// Changes how many bytes of pages a tree file keeps in memory, while others use it ([`TreeDb::set_cache`]); of several shards, each
+    /// keeps its share. `Invalid` of a hash file, which has no pages.
+    pub fn set_cache(&self, bytes: u64) -> Result<()> {
+        match &self.0 {
+            Store::Tree(db) => db.set_cache(bytes),
+            Store::TreeShards(db) => {
+                let each = bytes / db.shards().len() as u64;
+                (db.shards().iter()).try_for_each(|shard| shard.set_cache(each))
+            }
+            Store::Hash(_) | Store::HashShards(_) => {
+                let error = Error::new(Kind::Invalid, "a hash file has no cache of pages");
+                Err(error.at(self.path()))
+            }
+        }
+    }
+
     /// A place among the records, on none of them. A step costs no access where its leaf is in memory; of several shards, a search in
     /// each.
     pub fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{PageCache, frames_of};
+use super::cache::{PageCache, REPLAYED, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
     CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
@@ -278,7 +278,7 @@ pub(super) fn open_salvaged(
     log.segments().finish_adoption()?;
     log.refuse();
     let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
-    core.tree.nodes.is_replaying.store(true, Ordering::Relaxed);
+    core.tree.nodes.unlogged.store(REPLAYED, Ordering::Relaxed);
     let mut bytes = Vec::new();
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
@@ -371,7 +371,7 @@ impl Core {
         segments.retain(|s| (start.sequence()..=end.sequence()).contains(&s.sequence));
         segments.sort_unstable_by_key(|segment| segment.sequence);
         let pages = &self.tree.nodes;
-        pages.is_replaying.store(true, Ordering::Relaxed);
+        pages.unlogged.store(REPLAYED, Ordering::Relaxed);
         let mut bytes = 0;
         for segment in segments {
             let from = match start.offset() {
@@ -403,7 +403,7 @@ impl Core {
         }
         self.journal_from
             .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
-        pages.is_replaying.store(false, Ordering::Release);
+        pages.unlogged.store(0, Ordering::Release);
         Ok(())
     }
 
@@ -500,14 +500,21 @@ fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
     }
 }
 
+/// `Invalid` for a cache of fewer bytes than the least.
+pub(super) fn check_cache(bytes: u64) -> Result<()> {
+    if bytes >= CACHE_MIN {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Invalid, "the cache is too small");
+    Err(error.found(
+        format!("{bytes} bytes"),
+        format!("at least {CACHE_MIN} bytes"),
+    ))
+}
+
 fn check_opening(options: &OpenOptions) -> Result<()> {
     crate::worker::check_interval(options.sync_interval)?;
-    if options.cache < CACHE_MIN {
-        return Err(Error::new(Kind::Invalid, "the cache is too small").found(
-            format!("{} bytes", options.cache),
-            format!("at least {CACHE_MIN} bytes"),
-        ));
-    }
+    check_cache(options.cache)?;
     // Of any number of bytes: only what is mapped has whole pages.
     check_capacity((options.capacity & !4095).max(4096))
 }

@@ -405,7 +405,7 @@ impl Core {
             core: self,
             notes,
             tally: Tally::default(),
-            is_tolerant: pages.is_replaying.load(Ordering::Relaxed),
+            is_tolerant: pages.is_replaying(),
             damage: None,
         };
         let stems = stems_of(self.tree.order, keys);
@@ -485,7 +485,7 @@ impl Core {
         let pages = &self.tree.nodes;
         let frames = pages.limit() as usize;
         // A replay does what was done with as small a cache as this.
-        let most = if pages.is_replaying.load(Ordering::Relaxed) {
+        let most = if pages.is_replaying() {
             frames - frames / 8
         } else {
             frames / 2
