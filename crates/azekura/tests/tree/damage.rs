@@ -375,7 +375,7 @@ fn suite(
             noticed += u64::from(is_open && is_noticed);
         }
     }
-    assert!(repairs > 0);
+    assert!(repairs > 0 || tried < 100, "nothing was repaired");
     if reaches_readers {
         assert!(opened * 3 > tried);
         assert!(noticed > 0 || tried < 100, "readers came to no damage");
