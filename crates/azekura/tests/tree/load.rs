@@ -245,10 +245,6 @@ fn a_loaded_file_has_no_room_to_spare() {
     assert_eq!(db.load_sorted(records).unwrap(), COUNT);
     db.close().unwrap();
     let bytes = std::fs::metadata(&path).unwrap().len();
-    println!(
-        "{:.2} bytes of the file a record",
-        bytes as f64 / COUNT as f64
-    );
     assert!(bytes < COUNT * 24, "{bytes}");
     let db = TreeDb::open(&path, &OpenOptions::new().cache(1 << 20)).unwrap();
     let mut next = 0;

@@ -7,11 +7,11 @@
 //! | 3 put each record at the end of the tree by the ordinary path, for which nothing is appended; write pages when many are changed | the empty store: what was written is named by nothing |
 //! | 4 a checkpoint, whose cut is after the load | the empty store or all records |
 //!
-//! Ascending records leave full leaves behind them. Snapshots taken before see the empty store, since the position is after their cuts; other
+//! Ascending records leave full leaves. Snapshots taken before see the empty store, since the position is after their cuts; other
 //! readers see the records as they come. On an error, and when the records' iterator panics, everything is removed again by a record of the
 //! journal, as `clear` does it; where not even that can be appended, the log is poisoned, and the next open finds the empty store.
 //!
-//! Nothing is appended, so it is here that room is asked for: each step of some pages is admitted as a batch of as many would be, with what the
+//! Nothing is appended, so each step of some pages is admitted as a batch of as many would be, with what the
 //! checkpoint needs for them. It does not know where the records come from.
 
 use std::cmp::Ordering as Compared;
@@ -27,7 +27,7 @@ use crate::node::tree::NodeStore;
 use crate::record::gate::{self, Alone};
 use crate::room;
 
-/// Pages that records fill before room is asked for more.
+/// Pages that records fill before more room is admitted.
 const STEP: u64 = 32;
 /// Bytes that a record takes in a leaf besides its key and value, at most.
 const RECORD_LEN: u64 = 16;
@@ -38,7 +38,7 @@ struct Load<'c> {
     /// The key of the last record.
     last: Option<Vec<u8>>,
     count: u64,
-    /// Bytes that may come in before room is asked for again.
+    /// Bytes that may come in before more is admitted.
     admitted: u64,
     is_done: bool,
     // They end in this order.

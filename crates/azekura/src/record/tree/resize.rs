@@ -7,7 +7,7 @@
 //! | 3 when all were given back, alone: lower the number of frames made | are found by no thread from now on |
 //! | 4 when the grace period has elapsed, return their memory to the system | read as zeros |
 //!
-//! Frames are numbered, and those in use are the ones below `made`: so what is returned is one range of memory. Whoever touches a frame's
+//! Frames are numbered, and those in use are the ones below `made`: so what is returned is one range of memory. A thread that touches a frame's
 //! latch is pinned, inside an update, holds the lock of the checkpoint, or that of who writes pages; step 4 excludes all four, as no frame
 //! that is held, or waited for, may become zeros. The lock of the checkpoint is held throughout, so no checkpoint looks for dirty pages while
 //! they move. Where step 4 is not possible yet - a thread is pinned for long, perhaps the caller - a later checkpoint does it, and frames
