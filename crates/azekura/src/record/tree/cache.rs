@@ -17,13 +17,14 @@
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::CACHE_MIN;
 use super::cut::{Cuts, Kept, Newest, Taking};
 use super::image::PageImages;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
-use super::resize::Retired;
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
@@ -79,6 +80,26 @@ pub(super) struct PageWriter {
     pub(super) packed: Vec<u8>,
     /// Where the search for dirty pages continues.
     pub(super) hand: u32,
+}
+
+/// Frames above the limit whose memory is to be returned.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// From `made` on.
+    pub(super) frames: Range<u32>,
+    pub(super) epoch: u64,
+}
+
+impl Retired {
+    /// How many they are.
+    pub(super) fn count(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// Frames below a number are in use again.
+    pub(super) fn keep_below(&mut self, made: u32) {
+        self.frames.start = self.frames.start.max(made).min(self.frames.end);
+    }
 }
 
 /// Frames that hold nothing.
@@ -165,6 +186,18 @@ pub(super) fn costs(stated: &Stated<'_>) -> String {
         shown(stated.lower, "the first"),
         shown(stated.upper, "the last")
     )
+}
+
+/// `Invalid` for a cache of fewer bytes than the least.
+pub(super) fn check_size(bytes: u64) -> Result<()> {
+    if bytes >= CACHE_MIN {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Invalid, "the cache is too small");
+    Err(error.found(
+        format!("{bytes} bytes"),
+        format!("at least {CACHE_MIN} bytes"),
+    ))
 }
 
 /// Frames of pages of this shape for so many bytes.

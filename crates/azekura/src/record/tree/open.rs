@@ -14,14 +14,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{PageCache, REPLAYED, frames_of};
+use super::cache::{PageCache, REPLAYED, check_size, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
     CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
 };
 use super::space::Space;
 use super::table::PageTable;
-use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
+use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -500,21 +500,9 @@ fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
     }
 }
 
-/// `Invalid` for a cache of fewer bytes than the least.
-pub(super) fn check_cache(bytes: u64) -> Result<()> {
-    if bytes >= CACHE_MIN {
-        return Ok(());
-    }
-    let error = Error::new(Kind::Invalid, "the cache is too small");
-    Err(error.found(
-        format!("{bytes} bytes"),
-        format!("at least {CACHE_MIN} bytes"),
-    ))
-}
-
 fn check_opening(options: &OpenOptions) -> Result<()> {
     crate::worker::check_interval(options.sync_interval)?;
-    check_cache(options.cache)?;
+    check_size(options.cache)?;
     // Of any number of bytes: only what is mapped has whole pages.
     check_capacity((options.capacity & !4095).max(4096))
 }

@@ -19,9 +19,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::cache::{FRESH, NO_PAGE, PageCache, frames_of};
+use super::cache::{FRESH, NO_PAGE, PageCache, Retired, check_size, frames_of};
 use super::layout::Place;
-use super::open::check_cache;
 use super::table::Location;
 use super::{Core, TreeDb};
 use crate::epoch;
@@ -36,26 +35,6 @@ const STEP: u64 = 4 << 20;
 /// Between two looks for frames that others still have.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Frames above the limit whose memory is to be returned.
-#[derive(Debug)]
-pub(super) struct Retired {
-    /// From `made` on.
-    frames: Range<u32>,
-    epoch: u64,
-}
-
-impl Retired {
-    /// How many they are.
-    pub(super) fn count(&self) -> u32 {
-        self.frames.len() as u32
-    }
-
-    /// Frames below a number are in use again.
-    pub(super) fn keep_below(&mut self, made: u32) {
-        self.frames.start = self.frames.start.max(made).min(self.frames.end);
-    }
-}
-
 impl TreeDb {
     /// Changes how many bytes of pages are kept in memory: at least 256 KiB, and 64 pages, as
     /// [`OpenOptions::cache`](super::OpenOptions::cache), which holds again when the store is opened the next time.
@@ -67,7 +46,7 @@ impl TreeDb {
     /// pages cannot be written, and then the cache is as large as before.
     pub fn set_cache(&self, bytes: u64) -> Result<()> {
         gate::outside_updates()?;
-        check_cache(bytes).map_err(|error| error.at(self.core.log.storage().path()))?;
+        check_size(bytes).map_err(|error| error.at(self.core.log.storage().path()))?;
         self.core.set_cache(bytes)
     }
 }
