@@ -16,13 +16,13 @@
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::cut::{Cuts, Kept, Newest, Taking};
 use super::image::Images;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
-use super::resize::Retired;
 use super::space::Space;
 use super::table::{Location, PageTable};
 use crate::epoch::{CriticalSection, Pin};
@@ -78,6 +78,27 @@ pub(super) struct PageWriter {
     pub(super) packed: Vec<u8>,
     /// Where the search for dirty pages continues.
     pub(super) hand: u32,
+}
+
+/// Frames above the limit whose memory is to be returned.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// From `made` on.
+    pub(super) frames: Range<u32>,
+    /// Of their retirement.
+    pub(super) epoch: u64,
+}
+
+impl Retired {
+    /// How many they are.
+    fn count(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// Frames below a number are in use again.
+    fn keep_below(&mut self, made: u32) {
+        self.frames.start = self.frames.start.max(made).min(self.frames.end);
+    }
 }
 
 /// Frames that hold nothing.

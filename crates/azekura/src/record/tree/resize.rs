@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::cache::{FRESH, NO_PAGE, PageCache, frames_of};
+use super::cache::{FRESH, NO_PAGE, PageCache, Retired, frames_of};
 use super::layout::Place;
 use super::open::check_cache;
 use super::table::Location;
@@ -35,26 +35,6 @@ use crate::record::gate;
 const STEP: u64 = 4 << 20;
 /// Between two looks for frames that others still have.
 const PAUSE: Duration = Duration::from_micros(100);
-
-/// Frames above the limit whose memory is to be returned.
-#[derive(Debug)]
-pub(super) struct Retired {
-    /// From `made` on.
-    frames: Range<u32>,
-    epoch: u64,
-}
-
-impl Retired {
-    /// How many they are.
-    pub(super) fn count(&self) -> u32 {
-        self.frames.len() as u32
-    }
-
-    /// Frames below a number are in use again.
-    pub(super) fn keep_below(&mut self, made: u32) {
-        self.frames.start = self.frames.start.max(made).min(self.frames.end);
-    }
-}
 
 impl TreeDb {
     /// Changes how many bytes of pages are kept in memory: at least 256 KiB, and 64 pages, as
