@@ -122,7 +122,8 @@ fn forge_page(
         // A compressed one, or a large one: its length, or any of its bytes.
         for _ in 0..random.below(3) {
             let from = *random.choose(&[8, IMAGE_HEAD]);
-            let at = from + random.index(*random.choose(&[4, 64, image.len() - from]));
+            let len = *random.choose(&[4, 64, image.len() - from]);
+            let at = from + random.index(len);
             image[at] ^= random.below(256) as u8;
         }
         return Some(seal_image(image, identity.0, place.unit()));

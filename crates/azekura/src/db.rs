@@ -23,9 +23,9 @@ use crate::engine::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::open::{is_tree, names_a_tree};
-use crate::order::Order;
+use crate::order::{Order, bounds_of};
 use crate::parameters::PathParameters;
-use crate::range::{Range, bounds_of};
+use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
 use crate::record::tree::{Snapshot, Transaction, TreeDb};
 use crate::shard::{ShardEngine, Sharded, shards_at};
@@ -264,6 +264,22 @@ impl Db {
                     .remedy("make a tree file without `shards`, and copy the records"))
             }
             Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
+    }
+
+    /// Changes how many bytes of pages a tree file keeps in memory, while others use it ([`TreeDb::set_cache`]); of several shards, each
+    /// keeps its share. `Invalid` of a hash file, which has no pages.
+    pub fn set_cache(&self, bytes: u64) -> Result<()> {
+        match &self.0 {
+            Store::Tree(db) => db.set_cache(bytes),
+            Store::TreeShards(db) => {
+                let each = bytes / db.shards().len() as u64;
+                (db.shards().iter()).try_for_each(|shard| shard.set_cache(each))
+            }
+            Store::Hash(_) | Store::HashShards(_) => {
+                let error = Error::new(Kind::Invalid, "a hash file has no cache of pages");
+                Err(error.at(self.path()))
+            }
         }
     }
 

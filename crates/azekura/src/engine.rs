@@ -25,8 +25,7 @@ use std::time::Duration;
 
 use crate::damage::Damage;
 use crate::error::{Error, Kind, Result};
-use crate::order::{KeyBounds, Order};
-use crate::range;
+use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
 use crate::room;
 
 /// What an update does with a record.
@@ -338,17 +337,17 @@ fn scan_between<O: Ordered + ?Sized>(
     let name = ordered.order_name();
     let order = Order::from_name(name)
         .ok_or_else(|| Error::new(Kind::Invalid, format!("no order is named {name:?}")))?;
-    range::check(keys, order)?;
+    check_range(keys, order)?;
     let first = match keys.0 {
         Bound::Included(key) | Bound::Excluded(key) => Some(ordered.bookmark_at(key)),
         Bound::Unbounded => None,
     };
     let mut is_over = false;
     let next = ordered.scan(from.or(first.as_ref()), &mut |key, _| {
-        is_over = !range::is_up_to(keys, order, key);
+        is_over = !is_up_to(keys, order, key);
         if is_over {
             ControlFlow::Break(())
-        } else if range::is_from(keys, order, key) {
+        } else if is_from(keys, order, key) {
             visit(key)
         } else {
             ControlFlow::Continue(())

@@ -19,7 +19,7 @@
 //! It does not know who sorts.
 
 use std::cmp::Ordering;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -257,6 +257,50 @@ impl Order {
             }
             Self::Registered(own) => own.compare(a, b),
         }
+    }
+}
+
+/// The key of an end, if it has one.
+pub(crate) fn key_of<K: AsRef<[u8]>>(bound: &Bound<K>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.as_ref()),
+        Bound::Unbounded => None,
+    }
+}
+
+/// The ends of a range as keys.
+pub(crate) fn bounds_of<'k, K: AsRef<[u8]> + 'k>(keys: &'k impl RangeBounds<K>) -> KeyBounds<'k> {
+    let (from, to) = (keys.start_bound(), keys.end_bound());
+    (from.map(AsRef::as_ref), to.map(AsRef::as_ref))
+}
+
+/// `Invalid` if a range ends before it begins.
+pub(crate) fn check_range((from, to): KeyBounds<'_>, order: Order) -> Result<()> {
+    if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
+        && order.compare(first, last).is_gt()
+    {
+        return Err(Error::new(Kind::Invalid, "the range ends before it begins")
+            .detail(format!("from {} to {}", quote(first), quote(last)))
+            .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
+    }
+    Ok(())
+}
+
+/// Whether a key is not before a range.
+pub(crate) fn is_from((from, _): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
+    match from {
+        Bound::Included(from) => order.compare(key, from).is_ge(),
+        Bound::Excluded(from) => order.compare(key, from).is_gt(),
+        Bound::Unbounded => true,
+    }
+}
+
+/// Whether a key is not beyond a range.
+pub(crate) fn is_up_to((_, to): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
+    match to {
+        Bound::Included(to) => order.compare(key, to).is_le(),
+        Bound::Excluded(to) => order.compare(key, to).is_lt(),
+        Bound::Unbounded => true,
     }
 }
 

@@ -8,51 +8,8 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
 use crate::engine::Cursor;
-use crate::error::{Error, Kind, Result, quote};
-use crate::order::{KeyBounds, Order};
-
-fn key_of<K: AsRef<[u8]>>(bound: &Bound<K>) -> Option<&[u8]> {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key.as_ref()),
-        Bound::Unbounded => None,
-    }
-}
-
-/// The ends of a range as keys.
-pub(crate) fn bounds_of<'k, K: AsRef<[u8]> + 'k>(keys: &'k impl RangeBounds<K>) -> KeyBounds<'k> {
-    let (from, to) = (keys.start_bound(), keys.end_bound());
-    (from.map(AsRef::as_ref), to.map(AsRef::as_ref))
-}
-
-/// `Invalid` if a range ends before it begins.
-pub(crate) fn check((from, to): KeyBounds<'_>, order: Order) -> Result<()> {
-    if let (Some(first), Some(last)) = (key_of(&from), key_of(&to))
-        && order.compare(first, last).is_gt()
-    {
-        return Err(Error::new(Kind::Invalid, "the range ends before it begins")
-            .detail(format!("from {} to {}", quote(first), quote(last)))
-            .remedy("exchange its ends; `rev()` goes backwards between the same ones"));
-    }
-    Ok(())
-}
-
-/// Whether a key is not before a range.
-pub(crate) fn is_from((from, _): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
-    match from {
-        Bound::Included(from) => order.compare(key, from).is_ge(),
-        Bound::Excluded(from) => order.compare(key, from).is_gt(),
-        Bound::Unbounded => true,
-    }
-}
-
-/// Whether a key is not beyond a range.
-pub(crate) fn is_up_to((_, to): KeyBounds<'_>, order: Order, key: &[u8]) -> bool {
-    match to {
-        Bound::Included(to) => order.compare(key, to).is_le(),
-        Bound::Excluded(to) => order.compare(key, to).is_lt(),
-        Bound::Unbounded => true,
-    }
-}
+use crate::error::Result;
+use crate::order::{Order, bounds_of, check_range, is_from, is_up_to, key_of};
 
 /// A cursor, and whether it was placed.
 struct Side<'d> {
@@ -88,7 +45,7 @@ impl<'d> Range<'d> {
         keys: impl RangeBounds<K>,
     ) -> Result<Self> {
         let bounds = bounds_of(&keys);
-        check(bounds, order)?;
+        check_range(bounds, order)?;
         let (from, to) = (bounds.0.map(<[u8]>::to_vec), bounds.1.map(<[u8]>::to_vec));
         Ok(Self {
             order,

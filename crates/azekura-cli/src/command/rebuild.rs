@@ -6,7 +6,7 @@
 //!   3. give it the name FILE, sync the directory                          old or new, never neither
 //! ```
 //!
-//! The records of a tree come in order, so its leaves are full. No other name is touched. Readers that have the old file open continue
+//! The records of a tree come in order, and are loaded without a journal: its leaves are full. No other name is touched. Readers that have the old file open continue
 //! to read the old one. The new one has its owner and mode.
 //! It does not repair: a damaged file is refused with the damage named.
 
@@ -92,12 +92,21 @@ impl Rebuild {
     fn build(&self, old: &Db, storage: &Arc<dyn Storage>) -> Result<()> {
         let new = self.create_on(old, storage)?;
         let progress = Progress::new("rebuilding", old.count());
-        let mut filler = Filler::new(new.engine(), Conflict::default());
-        for_each(old.engine(), &mut |key, value| {
-            progress.set(filler.stored());
-            filler.put(key, value)
-        })?;
-        filler.flush()?;
+        if let Some(new) = new.as_tree() {
+            let numbered = old.range::<&[u8]>(..)?.zip(0..);
+            let records = numbered.map(|(record, number)| {
+                progress.set(number);
+                record
+            });
+            new.load_sorted(records)?;
+        } else {
+            let mut filler = Filler::new(new.engine(), Conflict::default());
+            for_each(old.engine(), &mut |key, value| {
+                progress.set(filler.stored());
+                filler.put(key, value)
+            })?;
+            filler.flush()?;
+        }
         if let (Some(old), Some(new)) = (old.as_hash(), new.as_hash())
             && let Some(mark) = old.mark()
         {

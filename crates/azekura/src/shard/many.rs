@@ -55,14 +55,11 @@ impl<E: Engine> Sharded<E> {
     pub(super) fn edit_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         let mut parts: Vec<Part<'_>> = Vec::new();
         self.each_shard(keys, |shard, own, indices| {
-            let keys = room::collect(indices.iter().map(|index| keys[*index]))?;
-            debug_assert_eq!(keys, own, "the keys of a shard");
-            let indices = room::collect(indices.iter().copied())?;
             room::more(&mut parts, 1)?;
             parts.push(Part {
                 shard,
-                keys,
-                indices,
+                keys: room::collect(own.iter().copied())?,
+                indices: room::collect(indices.iter().copied())?,
             });
             Ok(())
         })?;

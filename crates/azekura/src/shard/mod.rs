@@ -7,7 +7,8 @@
 //! 3. `update_many` over several shards is isolated from every other update: no lock is released before all records are decided
 //!    about. After a crash each shard's part is there wholly or not at all, and one may be there without another: it is atomic
 //!    across a crash only where there is one shard, as the `Promise` states. If a shard refuses its part, those of others are taken back,
-//!    unless others have changed those records meanwhile; then the error states it.
+//!    unless others have changed those records meanwhile; then the error states it. Where a comparator of the program's own panics, some
+//!    parts may be done.
 //! 4. After a loss of power each shard is what a prefix of its updates made, up to the last sync at least.
 //! 5. `clear` of a store in files is atomic across a crash; a shard at a time for those who read or write meanwhile.
 //! 6. Records in order are merged from all shards, a few taken from each at once. A bookmark stays valid after reopening.
@@ -218,10 +219,10 @@ impl<E: Reader> Sharded<E> {
     }
 
     /// Calls `work` for each shard that has some of these keys, with them and their indices in `keys`.
-    fn each_shard(
+    fn each_shard<'k>(
         &self,
-        keys: &[&[u8]],
-        mut work: impl FnMut(usize, &[&[u8]], &[usize]) -> Result<()>,
+        keys: &[&'k [u8]],
+        mut work: impl FnMut(usize, &[&'k [u8]], &[usize]) -> Result<()>,
     ) -> Result<()> {
         let (indices, ends) = self.by_shard(keys)?;
         for shard in 0..self.shards.len() {

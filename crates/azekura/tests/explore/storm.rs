@@ -101,7 +101,7 @@ pub(super) fn tried(
 
 /// What a store syncs by itself, if it has a worker: at each of its turns, since time does not pass in a schedule.
 pub(super) fn sync_interval(random: &mut Random) -> Option<Duration> {
-    random.one_in(4).then_some(Duration::ZERO)
+    random.one_in(4).then_some(Duration::from_nanos(1))
 }
 
 /// Segments that a hash file takes at most in addition to live bytes: what waits for a checkpoint, images, reserves, open ones of writers.

@@ -375,9 +375,10 @@ fn suite(
             noticed += u64::from(is_open && is_noticed);
         }
     }
-    assert!(repairs > 0);
+    assert!(repairs > 0 || tried < 100, "nothing was repaired");
     if reaches_readers {
-        assert!(opened * 3 > tried && noticed > 0);
+        assert!(opened * 3 > tried);
+        assert!(noticed > 0 || tried < 100, "readers came to no damage");
     }
     let what = format!(
         "{what}; {opened} files opened, readers noticed {noticed}, {repairs} were repaired"

@@ -14,6 +14,7 @@ use std::path::Path;
 use azekura::engine::{Engine, Persistent, Reader};
 use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
+use azekura::order::Order;
 use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::suite::{case, share, tried_at_least};
@@ -31,6 +32,8 @@ enum Step {
     Many(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Transaction(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Clear,
+    /// Everything is removed, and these are loaded, in the order of their keys.
+    Load(BTreeMap<Vec<u8>, Vec<u8>>),
     Range(Ends),
     /// The first record is taken out, or the last.
     Pop(bool),
@@ -95,6 +98,12 @@ impl Case {
                 2 if random.one_in(2) => Step::Compact,
                 2 => Step::Maintain,
                 3 if random.one_in(8) => Step::Clear,
+                3 if random.one_in(6) => {
+                    let record =
+                        |random: &mut Random| (keys.key(random.below(many)), value(random, usual));
+                    let count = random.below(many.min(1000));
+                    Step::Load((0..count).map(|_| record(&mut random)).collect())
+                }
                 3 => Step::Reopen,
                 4..10 => Step::Remove(chosen),
                 10 => Step::Snapshot(random.index(3)),
@@ -171,6 +180,14 @@ fn transact(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(
         }
     }
     transaction.commit()
+}
+
+fn load(db: &TreeDb, order: Order, records: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
+    let mut sorted: Vec<_> = records.iter().collect();
+    sorted.sort_by(|(a, _), (b, _)| order.compare(a, b));
+    let loaded = db.load_sorted(sorted.into_iter().map(Ok))?;
+    assert_eq!(loaded as usize, records.len());
+    Ok(())
 }
 
 impl Case {
@@ -253,8 +270,14 @@ impl Case {
                 }
                 change => change,
             };
+            if matches!(change, Step::Load(_)) && !now.is_empty() {
+                now.clear();
+                self.states.borrow_mut().push(of(now));
+                ledger.operation(|| db.clear()).unwrap();
+            }
             let mut after = now.clone();
             match change {
+                Step::Load(records) => after = records.clone(),
                 Step::Put(key, value) => drop(after.insert(key.clone(), value.clone())),
                 Step::Remove(key) => drop(after.remove(key)),
                 Step::Many(edits) | Step::Transaction(edits) => {
@@ -293,10 +316,11 @@ impl Case {
                 }
                 Step::Pop(true) => db.pop_first().map(drop),
                 Step::Pop(false) => db.pop_last().map(drop),
+                Step::Load(records) => load(db, order, records),
                 _ => db.clear(),
             });
             done.unwrap();
-            if durable {
+            if durable || matches!(change, Step::Load(_)) {
                 ledger.synced();
             }
             *now = after;

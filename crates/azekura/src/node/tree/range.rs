@@ -17,7 +17,7 @@ use std::ops::{Bound, Range};
 use super::{Held, NodeStore, ROOT, Stated, To, Tree};
 use crate::error::{Error, Kind, Result};
 use crate::node::{Key, Node, Value};
-use crate::order::KeyBounds;
+use crate::order::{KeyBounds, key_of};
 use crate::room;
 
 /// The entries of a leaf whose keys are in a range; an end that is a key lies between the leaf's fences.
@@ -37,13 +37,6 @@ pub fn entries_in(node: Node<'_>, (from, to): KeyBounds<'_>) -> Range<usize> {
         Bound::Excluded(key) => place(key, false),
     };
     begin..end.max(begin)
-}
-
-fn key_of<'k>(bound: Bound<&'k [u8]>) -> Option<&'k [u8]> {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        Bound::Unbounded => None,
-    }
 }
 
 /// Who is shown what a range has.
@@ -328,8 +321,8 @@ impl<'t, S: NodeStore> Survey<'t, '_, S> {
             return Ok(());
         }
         let (from, to) = keys;
-        let left = key_of(from).map(|key| node.child_of(key));
-        let right = key_of(to).map(|key| node.child_of(key));
+        let left = key_of(&from).map(|key| node.child_of(key));
+        let right = key_of(&to).map(|key| node.child_of(key));
         let whole = left.map_or(0, |at| at + 1)..right.unwrap_or_else(|| node.count());
         for at in whole.clone() {
             self.child(node, at, &mut |survey, number, stated| {
@@ -375,7 +368,7 @@ impl<'t, S: NodeStore> Survey<'t, '_, S> {
         Ok(())
     }
 
-    /// Goes on with the child of an entry.
+    /// Continues with the child of an entry.
     fn child(
         &mut self,
         node: Node<'_>,

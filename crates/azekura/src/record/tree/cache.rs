@@ -10,17 +10,20 @@
 //! 4. What is dirty does not give way before it was written (`write_back`). Who finds no frame writes pages itself.
 //! 5. A thread that holds latches waits for no other thread's latch here: they are tried.
 //!
-//! The memory of frames is one reservation; a frame is one for as long as the store lives. A page of more than 4 KiB has a frame of as
-//! many: it begins as a [`Frame`] does, and its words go on after that. [`Plain`] is the same cache where it is known that pages are
+//! The memory of frames is one reservation; a frame is one for as long as the store lives, or until the cache is made smaller (`resize`).
+//! A page of more than 4 KiB has a frame of as many: it begins as a [`Frame`] does, and its words continue after that. [`Plain`] is the
+//! same cache where it is known that pages are
 //! frames. It does not know keys.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::CACHE_MIN;
 use super::cut::{Cuts, Kept, Newest, Taking};
-use super::image::Images;
+use super::image::PageImages;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
 use super::space::Space;
 use super::table::{Location, PageTable};
@@ -42,9 +45,9 @@ pub(super) const REPLAYED: u64 = 1;
 /// The cut of a checkpoint before anything was appended: after what was replayed, before all else.
 const FIRST_CUT: u64 = 8;
 /// The position of a page's last change that was never in the tree.
-const FRESH: u64 = u64::MAX;
+pub(super) const FRESH: u64 = u64::MAX;
 /// No page.
-const NO_PAGE: u64 = u32::MAX as u64;
+pub(super) const NO_PAGE: u64 = u32::MAX as u64;
 /// Addresses reserved for frames.
 const RESERVED_BYTES: u64 = 1 << 38;
 /// Frames that a cache has, however small.
@@ -79,6 +82,37 @@ pub(super) struct PageWriter {
     pub(super) hand: u32,
 }
 
+/// Frames above the limit whose memory is to be returned.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// From `made` on.
+    pub(super) frames: Range<u32>,
+    pub(super) epoch: u64,
+}
+
+impl Retired {
+    /// How many they are.
+    pub(super) fn count(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// Frames below a number are in use again.
+    pub(super) fn keep_below(&mut self, made: u32) {
+        self.frames.start = self.frames.start.max(made).min(self.frames.end);
+    }
+}
+
+/// Frames that hold nothing.
+#[derive(Debug, Default)]
+pub(super) struct FreeFrames {
+    /// Below the limit: to be taken.
+    pub(super) idle: Vec<u32>,
+    /// Above it: not to be taken any more (`resize`).
+    pub(super) leaving: Vec<u32>,
+    /// Above `made`: their memory is to be returned.
+    pub(super) retired: Option<Retired>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct PageCache {
@@ -89,25 +123,25 @@ pub(super) struct PageCache {
     pub(super) epoch: u32,
     /// What its pages are.
     pub(super) shape: PageShape,
-    pub(super) images: Images,
+    pub(super) images: PageImages,
     order: Order,
     /// Words of a node.
     node_words: usize,
-    frames: Arc<Map>,
+    pub(super) frames: Arc<Map>,
     about: Arc<Map>,
     /// Frames that hold nothing.
-    free: Mutex<Vec<u32>>,
-    /// Frames made so far; grows under the lock of `free`.
-    made: AtomicU32,
-    /// Frames that there may be.
-    limit: AtomicU32,
+    pub(super) free: Mutex<FreeFrames>,
+    /// Frames made so far; changes under the lock of `free`.
+    pub(super) made: AtomicU32,
+    /// Frames that there may be; changes under the lock of `free`.
+    pub(super) limit: AtomicU32,
     hand: AtomicU32,
     /// Pages that are not on storage as they are.
     pub(super) dirty: AtomicU64,
     /// Held by who writes pages.
     pub(super) writer: Mutex<PageWriter>,
-    /// Whether changes are those of a log that is being replayed.
-    pub(super) is_replaying: AtomicBool,
+    /// 0, or the position of changes for which nothing is appended: [`REPLAYED`], while the journal is replayed, or that of a load.
+    pub(super) unlogged: AtomicU64,
     /// Page numbers below were given out when the file was opened.
     given_out_at_open: u32,
     /// Pages read. Relaxed: a count.
@@ -154,6 +188,18 @@ pub(super) fn costs(stated: &Stated<'_>) -> String {
     )
 }
 
+/// `Invalid` for a cache of fewer bytes than the least.
+pub(super) fn check_size(bytes: u64) -> Result<()> {
+    if bytes >= CACHE_MIN {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Invalid, "the cache is too small");
+    Err(error.found(
+        format!("{bytes} bytes"),
+        format!("at least {CACHE_MIN} bytes"),
+    ))
+}
+
 /// Frames of pages of this shape for so many bytes.
 pub(super) fn frames_of(cache: u64, shape: PageShape) -> u32 {
     let cache = cache.clamp(FRAMES_MIN * shape.bytes(), RESERVED_BYTES);
@@ -178,7 +224,7 @@ impl PageCache {
             cuts: Cuts::default(),
             epoch,
             shape,
-            images: Images::new(shape, order),
+            images: PageImages::new(shape, order),
             order,
             node_words: shape.words() - HEAD_WORDS,
             frames,
@@ -189,7 +235,7 @@ impl PageCache {
             hand: AtomicU32::new(0),
             dirty: AtomicU64::new(0),
             writer: Mutex::default(),
-            is_replaying: AtomicBool::new(false),
+            unlogged: AtomicU64::new(0),
             given_out_at_open,
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -284,14 +330,26 @@ impl PageCache {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes of frames that hold pages.
+    /// Bytes of pages that may be in memory.
+    pub(super) fn bytes_max(&self) -> u64 {
+        u64::from(self.limit()) << self.shape.shift()
+    }
+
+    /// Bytes of frames that have memory.
     pub(super) fn memory_bytes(&self) -> u64 {
-        u64::from(self.made()) * self.shape.bytes()
+        let free = self.free.lock();
+        let retired = free.retired.as_ref().map_or(0, Retired::count);
+        u64::from(self.made() + retired) << self.shape.shift()
     }
 
     /// Pages that are not on storage as they are.
     pub(super) fn dirty(&self) -> u64 {
         self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Whether changes are those of a journal that is being replayed.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.unlogged.load(Ordering::Relaxed) == REPLAYED
     }
 
     /// The position of what was appended.
@@ -321,8 +379,9 @@ impl PageCache {
         class: AllocationClass,
     ) -> Result<AppendedAt> {
         let section = pin.critical_section();
-        if self.is_replaying.load(Ordering::Relaxed) {
-            return Ok(Self::replayed(pin, section));
+        let unlogged = self.unlogged.load(Ordering::Relaxed);
+        if unlogged != 0 {
+            return Ok(self.unlogged_at(unlogged, pin, section));
         }
         let appended = self.log.append(&section, entry, class)?;
         let at = self.position_of(appended);
@@ -335,10 +394,15 @@ impl PageCache {
         })
     }
 
-    fn replayed(pin: Pin, section: CriticalSection) -> AppendedAt {
+    #[cold]
+    fn unlogged_at(&self, at: u64, pin: Pin, section: CriticalSection) -> AppendedAt {
+        let newest = match at {
+            REPLAYED => Newest::NONE,
+            _ => self.cuts.newest(),
+        };
         AppendedAt {
-            at: REPLAYED,
-            newest: Newest::NONE,
+            at,
+            newest,
             _section: section,
             pin,
         }
@@ -352,8 +416,9 @@ impl PageCache {
         class: AllocationClass,
     ) -> Result<AppendedAt> {
         let section = pin.critical_section();
-        if self.is_replaying.load(Ordering::Relaxed) {
-            return Ok(Self::replayed(pin, section));
+        let unlogged = self.unlogged.load(Ordering::Relaxed);
+        if unlogged != 0 {
+            return Ok(self.unlogged_at(unlogged, pin, section));
         }
         let mut at = 0;
         self.log
@@ -371,12 +436,12 @@ impl PageCache {
     }
 
     /// A frame that holds nothing. `Full` if all are in use at once; else as pages are written.
-    fn free_frame(&self) -> Result<u32> {
+    pub(super) fn free_frame(&self) -> Result<u32> {
         let mut passed = 0;
         for tries in 0..TRIES {
             {
                 let mut free = self.free.lock();
-                if let Some(number) = free.pop() {
+                if let Some(number) = free.idle.pop() {
                     return Ok(number);
                 }
                 let made = self.made.load(Ordering::Relaxed);
@@ -388,6 +453,9 @@ impl PageCache {
                     lock.set_dead(true);
                     drop(lock);
                     self.made.store(made + 1, Ordering::Release);
+                    if let Some(retired) = &mut free.retired {
+                        retired.keep_below(made + 1);
+                    }
                     return Ok(made);
                 }
             }
@@ -412,18 +480,25 @@ impl PageCache {
         )
     }
 
-    fn give_frame(&self, number: u32) {
-        self.free.lock().push(number);
+    pub(super) fn give_frame(&self, number: u32) {
+        let mut free = self.free.lock();
+        if number < self.limit() {
+            free.idle.push(number);
+        } else {
+            free.leaving.push(number);
+        }
     }
 
     /// Frames without a page that may be had at once.
     pub(super) fn idle(&self) -> u32 {
-        let free = self.free.lock().len() as u32;
+        let free = self.free.lock().idle.len() as u32;
         free + self.limit().saturating_sub(self.made())
     }
 
     /// Passes over so many frames, and makes those free that are cool and clean; how many.
     pub(super) fn evict(&self, count: u32) -> u32 {
+        // Of what is made now, nothing becomes zeros meanwhile (`resize`).
+        let _pin = self.log.pin();
         let made = self.made().max(1);
         let mut evicted = 0;
         for _ in 0..count.min(2 * made) {
@@ -877,7 +952,7 @@ impl NodeStore for PageCache {
     }
 
     fn give_back_number(&self, page: u32) {
-        let position = if self.is_replaying.load(Ordering::Relaxed) {
+        let position = if self.is_replaying() {
             REPLAYED
         } else {
             self.end_as_cut().0

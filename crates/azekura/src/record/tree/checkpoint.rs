@@ -72,11 +72,23 @@ impl Core {
         }
     }
 
+    /// As [`checkpoint`](Self::checkpoint), of changes that are alone, while its lock is held, even if there are none.
+    pub(super) fn checkpoint_alone(&self, state: &mut Checkpoint) -> Result<()> {
+        loop {
+            self.log.healthy()?;
+            let cut = self.take_cut();
+            match self.write_at(state, cut) {
+                Err(error) if error.kind() == Kind::Full && self.end_snapshot_for_room() => {}
+                done => return done,
+            }
+        }
+    }
+
     fn checkpoint_once(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
         let pages = &self.tree.nodes;
-        if pages.is_replaying.load(Ordering::Relaxed) {
+        if pages.is_replaying() {
             return Ok(());
         }
         let start = state.committed.superblock.payload.start;
@@ -141,6 +153,7 @@ impl Core {
             let named = present(&extents).chain(present(&state.bitmaps));
             state.committed.release_idle(&self.log, named);
         }
+        pages.return_retired();
         self.keep_for_checkpoint();
         self.bound_snapshots();
         done

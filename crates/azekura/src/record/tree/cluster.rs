@@ -131,10 +131,15 @@ impl Cluster {
     }
 
     fn words_in(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
-        range.filter_map(|at| match self.member(at)?.1 {
+        range.filter_map(|at| self.word(at))
+    }
+
+    /// The word of what stands outside of a member; `None`: nothing does.
+    pub(super) fn word(&self, at: usize) -> Option<u64> {
+        match self.member(at)?.1 {
             Member::Outside(word, _) => Some(word),
             Member::Inside(_) => None,
-        })
+        }
     }
 
     /// Where the member with this rest is or would be, and whether it is there; `outside` reads what a word names.

@@ -27,22 +27,22 @@ const NODE_MAX: usize = PAGE_MAX - IMAGE_HEAD;
 pub(super) const PACKED_MAX: usize = NODE_MAX + NODE_MAX / 8;
 
 /// See the module's text.
-pub(super) struct Images {
+pub(super) struct PageImages {
     shape: PageShape,
     order: Order,
     compressors: Mutex<Vec<Compressor<'static>>>,
     decompressors: Mutex<Vec<Decompressor<'static>>>,
 }
 
-impl fmt::Debug for Images {
+impl fmt::Debug for PageImages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Images")
+        f.debug_struct("PageImages")
             .field("shape", &self.shape)
             .finish_non_exhaustive()
     }
 }
 
-impl Images {
+impl PageImages {
     /// Of pages of this shape.
     pub(super) fn new(shape: PageShape, order: Order) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Images {
         if let Some(free) = bytes.get_mut(node.free()) {
             free.fill(0);
         }
-        let Some(len) = self.pack(bytes, packed) else {
+        let Some(len) = self.compress(bytes, packed) else {
             return self.shape.units();
         };
         let units = (IMAGE_HEAD + len).div_ceil(UNIT as usize) as u32;
@@ -89,7 +89,7 @@ impl Images {
     }
 
     /// Compresses; how long it is. `None`: it cannot be done.
-    fn pack(&self, node: &[u8], packed: &mut [u8]) -> Option<usize> {
+    fn compress(&self, node: &[u8], packed: &mut [u8]) -> Option<usize> {
         match self.shape.compression {
             Compression::None => None,
             Compression::Lz4 => lz4_flex::block::compress_into(node, packed).ok(),
@@ -125,7 +125,7 @@ impl Images {
         let mut node = [0; NODE_MAX];
         let len = self.shape.bytes() as usize - IMAGE_HEAD;
         let node = node.get_mut(..len).ok_or(NoPage::Content)?;
-        if self.unpack(packed, node) != Some(len) {
+        if self.decompress(packed, node) != Some(len) {
             return Err(NoPage::Content);
         }
         give_words(head, node, put);
@@ -133,7 +133,7 @@ impl Images {
     }
 
     /// Decompresses; how long it is. `None`: it is damaged, or longer than the node.
-    fn unpack(&self, packed: &[u8], node: &mut [u8]) -> Option<usize> {
+    fn decompress(&self, packed: &[u8], node: &mut [u8]) -> Option<usize> {
         match self.shape.compression {
             Compression::None => None,
             Compression::Lz4 => lz4_flex::block::decompress_into(packed, node).ok(),
@@ -205,7 +205,7 @@ mod tests {
         (0..node.count()).map(record).collect()
     }
 
-    fn decode(images: &Images, image: &[u8], place: Place) -> Result<Vec<AtomicU64>, NoPage> {
+    fn decode(images: &PageImages, image: &[u8], place: Place) -> Result<Vec<AtomicU64>, NoPage> {
         let words: Vec<AtomicU64> = (0..images.shape.words()).map(|_| 0.into()).collect();
         let mut put = |at: usize, word| words[at].store(word, Ordering::Relaxed);
         images.decode(image, IDENTITY, PAGE, place, &mut put)?;
@@ -229,7 +229,7 @@ mod tests {
             (16384, Compression::Zstd),
         ] {
             let shape = shape(page_size, compression);
-            let images = Images::new(shape, Order::Lexical);
+            let images = PageImages::new(shape, Order::Lexical);
             let mut taken = Vec::new();
             for of_eight in 0..=8 {
                 let words = page(shape, of_eight, &mut random);
@@ -266,8 +266,8 @@ mod tests {
     fn an_image_that_is_no_page_is_refused() {
         let mut random = Random::new(6);
         for compression in [Compression::Lz4, Compression::Zstd] {
-            let images = Images::new(shape(0, compression), Order::Lexical);
-            let plain = Images::new(shape(16 << 10, Compression::None), Order::Lexical);
+            let images = PageImages::new(shape(0, compression), Order::Lexical);
+            let plain = PageImages::new(shape(16 << 10, Compression::None), Order::Lexical);
             let refused = |content: &[u8], len: u32| {
                 let mut image = vec![0; 2 * UNIT as usize];
                 image[4] = 3;

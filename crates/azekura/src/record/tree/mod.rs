@@ -18,8 +18,9 @@
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
+//!   load                   ascending records into an empty store
 //!   range, pop             ranges counted and removed; the first and the last record taken out
-//!   cache                  frames of pages     table  where each page is     cut  moments, and what they need
+//!   cache                  frames of pages     resize  their number     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy, compact    of the whole file
@@ -44,11 +45,13 @@ mod cut;
 mod group;
 mod image;
 pub mod layout;
+mod load;
 mod open;
 mod pop;
 mod range;
 mod read;
 mod repair;
+mod resize;
 mod run;
 mod snapshot;
 mod space;
@@ -88,8 +91,7 @@ use crate::kernel::Handle;
 use crate::log::{Log, LogPosition};
 use crate::node;
 use crate::node::tree::Tree;
-use crate::order::{KeyBounds, Order};
-use crate::range::bounds_of;
+use crate::order::{KeyBounds, Order, bounds_of};
 use crate::record::gate::{self, Gate};
 use crate::record::key_bookmark;
 use crate::record::limits::Limits;
@@ -398,7 +400,7 @@ impl TreeDb {
                 "segment_size",
                 core.log.geometry().segment_size().to_string(),
             ),
-            ("cache_bytes", core.options.cache.to_string()),
+            ("cache_bytes", pages.bytes_max().to_string()),
             ("dirty_pages", pages.dirty().to_string()),
             ("snapshots", snapshots.to_string()),
             ("held_bytes", (room.held * layout::UNIT).to_string()),

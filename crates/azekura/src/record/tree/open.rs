@@ -14,14 +14,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{PageCache, frames_of};
+use super::cache::{PageCache, REPLAYED, check_size, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
     CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
 };
 use super::space::Space;
 use super::table::PageTable;
-use super::{CACHE_MIN, Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
+use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -278,14 +278,17 @@ pub(super) fn open_salvaged(
     log.segments().finish_adoption()?;
     log.refuse();
     let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
-    core.tree.nodes.is_replaying.store(true, Ordering::Relaxed);
+    core.tree.nodes.unlogged.store(REPLAYED, Ordering::Relaxed);
     let mut bytes = Vec::new();
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
             core.replay(frame.header.kind, frame.key, frame.value)
-                .map_err(|error| match frame.header.kind.is_keyed() {
-                    true => error.key(frame.key),
-                    false => error,
+                .map_err(|error| {
+                    if frame.header.kind.is_keyed() {
+                        error.key(frame.key)
+                    } else {
+                        error
+                    }
                 })
         });
         match replayed {
@@ -368,7 +371,7 @@ impl Core {
         segments.retain(|s| (start.sequence()..=end.sequence()).contains(&s.sequence));
         segments.sort_unstable_by_key(|segment| segment.sequence);
         let pages = &self.tree.nodes;
-        pages.is_replaying.store(true, Ordering::Relaxed);
+        pages.unlogged.store(REPLAYED, Ordering::Relaxed);
         let mut bytes = 0;
         for segment in segments {
             let from = match start.offset() {
@@ -400,7 +403,7 @@ impl Core {
         }
         self.journal_from
             .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
-        pages.is_replaying.store(false, Ordering::Release);
+        pages.unlogged.store(0, Ordering::Release);
         Ok(())
     }
 
@@ -499,12 +502,7 @@ fn check_order(options: &OpenOptions, order: Order) -> Result<()> {
 
 fn check_opening(options: &OpenOptions) -> Result<()> {
     crate::worker::check_interval(options.sync_interval)?;
-    if options.cache < CACHE_MIN {
-        return Err(Error::new(Kind::Invalid, "the cache is too small").found(
-            format!("{} bytes", options.cache),
-            format!("at least {CACHE_MIN} bytes"),
-        ));
-    }
+    check_size(options.cache)?;
     // Of any number of bytes: only what is mapped has whole pages.
     check_capacity((options.capacity & !4095).max(4096))
 }

@@ -28,8 +28,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Begin, Excision, NodeStore, RangeVisitor, Seam, Stated, entries_in};
 use crate::node::{Found, Key, Node};
-use crate::order::{KeyBounds, Order};
-use crate::range::{check, is_from, is_up_to};
+use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
 use crate::room;
 
 /// Readings of a leaf that others keep changing, before it is left to step 2.
@@ -262,7 +261,7 @@ impl LeafOfRange {
 pub(super) fn count(view: impl View, keys: KeyBounds<'_>) -> Result<u64> {
     let core = view.core();
     let order = core.tree.order;
-    check(keys, order).map_err(|error| error.at(core.log.storage().path()))?;
+    check_range(keys, order).map_err(|error| error.at(core.log.storage().path()))?;
     let stems = stems_of(order, keys);
     let mut from = begin_of(stems)?;
     let mut records = 0;
@@ -292,7 +291,7 @@ impl Core {
     /// Removes a range, while no other update is under way; how many records that were.
     pub(super) fn remove_range(&self, keys: KeyBounds<'_>) -> Result<u64> {
         let path = self.log.storage().path();
-        check(keys, self.tree.order).map_err(|error| error.at(path))?;
+        check_range(keys, self.tree.order).map_err(|error| error.at(path))?;
         for end in [keys.0, keys.1] {
             if let Bound::Included(key) | Bound::Excluded(key) = end {
                 self.limits.check(key, &[])?;
@@ -321,7 +320,9 @@ impl Core {
         Ok(removed)
     }
 
+    /// Step 5. As any update does: who is alone is alone with this, too.
     fn join_seams(&self, seams: &[Seam]) {
+        let _inside = self.gate.enter();
         if let Err(error) = self.tree.join_seams(seams) {
             // What is sparse may be joined another time; what was asked for is done.
             tracing::debug!(%error, "what a range leaves is not joined");
@@ -404,7 +405,7 @@ impl Core {
             core: self,
             notes,
             tally: Tally::default(),
-            is_tolerant: pages.is_replaying.load(Ordering::Relaxed),
+            is_tolerant: pages.is_replaying(),
             damage: None,
         };
         let stems = stems_of(self.tree.order, keys);
@@ -484,7 +485,7 @@ impl Core {
         let pages = &self.tree.nodes;
         let frames = pages.limit() as usize;
         // A replay does what was done with as small a cache as this.
-        let most = if pages.is_replaying.load(Ordering::Relaxed) {
+        let most = if pages.is_replaying() {
             frames - frames / 8
         } else {
             frames / 2

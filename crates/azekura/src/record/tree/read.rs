@@ -43,6 +43,7 @@ pub(super) fn lend<R>(
 impl Core {
     /// Levels of the tree.
     pub(super) fn levels(&self) -> u32 {
+        let _pin = self.log.pin();
         let _ = self.tree.way(To::First, 0);
         let root = self.tree.nodes.frame(ROOT);
         root.map_or(0, |frame| u32::from(self.tree.node(frame).level()) + 1)

@@ -34,8 +34,8 @@ use crate::error::{Error, Kind, Result};
 use crate::explore;
 use crate::node::tree::{Begin, Buffer, LeafCopy, Looked, NodeStore, ROOT, Seen, Stated, To};
 use crate::node::{Key, Node};
-use crate::order::{KeyBounds, Order};
-use crate::range::{Range, bounds_of};
+use crate::order::{KeyBounds, Order, bounds_of};
+use crate::range::Range;
 use crate::record::gate;
 use crate::record::key_bookmark;
 
@@ -80,7 +80,7 @@ impl TreeDb {
 impl Core {
     fn snapshot(&self) -> Snapshot<'_> {
         let pages = &self.tree.nodes;
-        let most = (self.options.cache / 2).max(MEMORY_MIN);
+        let most = (pages.bytes_max() / 2).max(MEMORY_MIN);
         let mut in_memory = pages.cuts.in_memory();
         while in_memory * pages.shape.bytes() > most && self.end_oldest_snapshot() {
             let before = std::mem::replace(&mut in_memory, pages.cuts.in_memory());

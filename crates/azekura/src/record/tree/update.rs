@@ -27,7 +27,7 @@ use crate::node::tree::{
     Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, Tree, is_sparse,
 };
 use crate::node::{Found, Node, Value};
-use crate::range::check;
+use crate::order::check_range;
 use crate::record::gate::Inside;
 use crate::record::many::Distinct;
 use crate::room;
@@ -680,7 +680,7 @@ impl Core {
             CLEAR => self.clear_alone(),
             REMOVE_RANGE => {
                 let keys = decode_bounds(value);
-                let keys = keys.filter(|keys| check(*keys, self.tree.order).is_ok());
+                let keys = keys.filter(|keys| check_range(*keys, self.tree.order).is_ok());
                 self.remove_range_again(keys.ok_or_else(|| impossible("no range of keys"))?)
             }
             _ => Ok(()),

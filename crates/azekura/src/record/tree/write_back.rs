@@ -142,7 +142,7 @@ impl PageCache {
     /// What no checkpoint names takes nothing of what the next one needs, but in a replay, before which there is none, and where
     /// damage keeps it from being made.
     fn take_units(&self, copied: &[Copied<'_>], sizes: &[u32]) -> Result<Vec<u64>> {
-        let class = if self.is_replaying.load(Ordering::Relaxed) || self.log.is_refused() {
+        let class = if self.is_replaying() || self.log.is_refused() {
             AllocationClass::Checkpoint
         } else {
             AllocationClass::Cleaning

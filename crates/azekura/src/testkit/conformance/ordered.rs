@@ -4,12 +4,13 @@
 //! on from there when its record was removed and others came next to it. Engines without an order pass: they promise none.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{Effort, Outcomes, ensure, equal, numbered};
 use crate::engine::{Cursor, Engine, Ordered};
 use crate::error::Result;
-use crate::order::{Order, pair};
+use crate::order::{Order, is_from, is_up_to, pair};
 use crate::testkit::op::scanned;
 use crate::testkit::{Random, concurrently};
 use crate::verbs::Verbs;
@@ -103,7 +104,59 @@ pub(super) fn ordered(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     }
     let mut count = both_ways(engine, door, &sorted)?;
     count += from_anywhere(engine, door, &mut sorted, &mut random)?;
+    count += ranges(engine, door, &mut sorted, &mut random)?;
     count += with_writers(engine, door, effort)?;
+    Ok(count)
+}
+
+/// Ranges are counted, and removed where the engine is one that can be changed, as the sorted list has them.
+fn ranges(
+    engine: &dyn Engine,
+    door: &dyn Ordered,
+    sorted: &mut Sorted,
+    random: &mut Random,
+) -> Outcomes<u64> {
+    let mut count = 0;
+    for turn in 0..40 {
+        let (mut first, mut last) = (key(random), key(random));
+        if sorted.order.compare(&first, &last).is_gt() {
+            std::mem::swap(&mut first, &mut last);
+        }
+        if turn % 3 == 0 {
+            // A few neighbours.
+            let at = sorted.at(&first);
+            let near = sorted.records.get(at + random.index(30));
+            last = near.map_or(last, |(key, _)| key.clone());
+        }
+        let end = |random: &mut Random, key| match random.below(9) {
+            0 => Bound::Unbounded,
+            1..5 => Bound::Included(key),
+            _ => Bound::Excluded(key),
+        };
+        let keys = (end(random, &first[..]), end(random, &last[..]));
+        let order = sorted.order;
+        let is_in = |key: &[u8]| is_from(keys, order, key) && is_up_to(keys, order, key);
+        let expected = sorted.records.iter().filter(|(key, _)| is_in(key)).count() as u64;
+        let what = format!("records from {keys:?}");
+        equal(&door.count_between(keys)?, &expected, &what)?;
+        count += expected;
+        let is_some = expected < sorted.records.len() as u64 / 4;
+        if let Some(ordered) = engine.as_ordered_engine().filter(|_| is_some) {
+            equal(&ordered.remove_between(keys)?, &expected, &what)?;
+            sorted.records.retain(|(key, _)| !is_in(key));
+            equal(&door.count_between(keys)?, &0, &what)?;
+        }
+    }
+    let (scanned, end) = scanned(engine, None, usize::MAX);
+    end?;
+    equal(&scanned, &sorted.records, "records that ranges left")?;
+    let reversed = (Bound::Included(&b"2"[..]), Bound::Included(&b"1"[..]));
+    if sorted.order.compare(b"2", b"1").is_gt() {
+        let refused = door.count_between(reversed);
+        ensure(refused.is_err(), || {
+            "a range that ends before it begins".into()
+        })?;
+    }
     Ok(count)
 }
 
