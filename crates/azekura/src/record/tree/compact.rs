@@ -336,7 +336,7 @@ impl PageCache {
         Ok(())
     }
 
-    /// Reads the image of a page; whether it is what its place says.
+    /// Reads the image of a page; whether it is what its place states.
     fn is_readable(&self, page: u32, place: Place, image: &mut [u8]) -> bool {
         let identity = (self.log.geometry().salt, self.epoch);
         let is_read = self.log.storage().read_at(place.offset(), image).is_ok();

@@ -351,7 +351,7 @@ impl TreeDb {
     }
 
     /// Fills leaves that random keys left in part empty, moves what stands at the file's end to free room before it, and cuts the file, while
-    /// it is used; `progress` is told steps done and in all, roughly. Afterwards, random keys take as much room as ascending ones do.
+    /// it is used; `progress` gets (done, total) of steps, roughly. Afterwards, random keys take as much room as ascending ones do.
     ///
     /// Costs a read of all leaves, and a write of those that are less than fifteen sixteenths full and of what moves. Each change is one of
     /// whole pages: a crash at any moment loses nothing. What snapshots that live need stays; without enough room it ends with what could
