@@ -121,7 +121,7 @@ fn updates_of_several_shards_are_isolated() {
             .unwrap()
             .is_sound()
     );
-    tried_at_least(tried, 20_000, "updates of several shards at once");
+    tried_at_least(tried, 12_000, "updates of several shards at once");
 }
 
 /// A clear comes before or after an update of several shards, never between its parts: who updates them next sees both or neither.
