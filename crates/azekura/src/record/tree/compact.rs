@@ -170,7 +170,8 @@ impl Core {
             if let Some(place) = pages.place_of(page).filter(|place| place.unit() >= first) {
                 above.push((page, place));
             }
-            if above.len() == pages.batch() || page + 1 == given_out {
+            let is_last = page + 1 == given_out;
+            if above.len() == pages.batch() || is_last && !above.is_empty() {
                 let _inside = self.begin(AllocationClass::Removal, 0)?;
                 pages.move_images(&above, first)?;
                 above.clear();
@@ -295,6 +296,9 @@ impl PageCache {
             if self.is_readable(*page, *place, image) {
                 read.push((*page, *place));
             }
+        }
+        if read.is_empty() {
+            return Ok(());
         }
         let sizes: Vec<u32> = read.iter().map(|(_, place)| place.units()).collect();
         let class = AllocationClass::Cleaning;

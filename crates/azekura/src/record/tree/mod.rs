@@ -322,7 +322,8 @@ impl TreeDb {
     }
 
     /// How many records there are whose keys are in a range, leaf by leaf: each leaf as it is at some moment. `Invalid` where that ends
-    /// before it begins. Costs a look at each leaf of the range, and a read of those that are not in memory; none of a value.
+    /// before it begins. Costs a look at each leaf of the range, and a read of those that are not in memory, and of
+    /// lists of keys of 510 bytes and more; none of a value.
     pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
         range::count(&**self.core, bounds_of(&keys))
     }

@@ -462,7 +462,12 @@ impl Core {
             if is_long(order, key) {
                 let mut edit = ClusterEdit::of(self, *leaf, key)?;
                 let before = entries.len();
+                // A list that only becomes shorter is written as what was decided on.
+                let mut of_list = DECIDED;
                 let mut set = |key: &'v [u8], value: Option<&'v [u8]>| {
+                    if value.is_some() {
+                        of_list = class;
+                    }
                     if edit.set(key, value, class)? || value.is_some() {
                         entries.push(entry(key, value));
                     }
@@ -474,7 +479,7 @@ impl Core {
                     set(key, *value)?;
                 }
                 if entries.len() > before {
-                    let (value, members) = edit.finish(class)?;
+                    let (value, members) = edit.finish(of_list)?;
                     changes.push(Change {
                         key: stem_of(key),
                         value,
@@ -511,7 +516,7 @@ impl Core {
         if changes.is_empty() {
             return Ok(());
         }
-        let class = if changes.iter().all(|change| change.value.is_none()) {
+        let class = if entries.iter().all(|entry| entry.kind == REMOVE) {
             DECIDED
         } else {
             AllocationClass::Growth
