@@ -18,8 +18,8 @@ use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
 use super::Core;
-use super::cache::AppendedAt;
 use super::layout::RunPlace;
+use super::nodes::AppendedAt;
 use super::run::NewRun;
 use super::view::View;
 use crate::error::{Error, Kind, Result};

@@ -20,7 +20,7 @@
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
 //!   load                   ascending records into an empty store
 //!   range, pop             ranges counted and removed; the first and the last record taken out
-//!   cache                  frames of pages     resize  their number     table  where each page is     cut  moments, and what they need
+//!   cache, nodes           frames of pages, and their changes     resize  their number     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
 //!   check, repair, copy, compact    of the whole file
@@ -46,6 +46,7 @@ mod group;
 mod image;
 pub mod layout;
 mod load;
+mod nodes;
 mod open;
 mod pop;
 mod range;

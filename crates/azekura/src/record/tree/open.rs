@@ -14,11 +14,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{PageCache, REPLAYED, check_size, frames_of};
+use super::cache::{PageCache, check_size, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
     CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
 };
+use super::nodes::REPLAYED;
 use super::space::Space;
 use super::table::PageTable;
 use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};

@@ -4,9 +4,9 @@
 //! changes but which pages are in memory.
 
 use super::Core;
-use super::cache::Plain;
 use super::cluster::{STEM, stem_of, value_beyond};
 use super::layout::RunPlace;
+use super::nodes::Plain;
 use super::view::View;
 use crate::error::Result;
 use crate::node::Node;

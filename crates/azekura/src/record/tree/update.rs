@@ -13,10 +13,10 @@
 //! needs it, and append one batch: whenever the process dies, all of it happened or none.
 
 use super::Core;
-use super::cache::AppendedAt;
 use super::cluster::{ClusterEdit, Members, Placed, is_long, stem_of};
 use super::is_damage;
 use super::layout::{CLEAR, PUT, REMOVE, REMOVE_RANGE, RunPlace, UNIT, decode_bounds};
+use super::nodes::AppendedAt;
 use super::run::NewRun;
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch;
