@@ -93,6 +93,14 @@ struct Keys {
 }
 
 impl Keys {
+    /// All of them longer than a node takes.
+    fn long() -> Self {
+        Self {
+            order: Order::Lexical,
+            style: 7,
+        }
+    }
+
     fn draw(random: &mut Random, order: Order) -> Self {
         let style = random.below(10);
         Self { order, style }
@@ -118,7 +126,10 @@ impl Keys {
             4 if number.is_multiple_of(31) => first.resize((number % 480) as usize, b'k'),
             5 => first = eight(number).to_vec(),
             7 if self.order == Order::Lexical => return long(number),
-            8 if self.order == Order::Lexical && number.is_multiple_of(9) => return long(number),
+            // All of some lists, between others.
+            8 if self.order == Order::Lexical && (number / 8).is_multiple_of(9) => {
+                return long(number);
+            }
             _ => {}
         }
         match self.order {

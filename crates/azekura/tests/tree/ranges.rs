@@ -124,6 +124,11 @@ fn ranges_agree_with_a_sorted_map() {
             drawn
         };
         let keys = Keys::draw(&mut random, drawn.order);
+        // Once in each run at least.
+        let (drawn, keys) = match round {
+            0 => (drawn.order(Order::Lexical), Keys::long()),
+            _ => (drawn, keys),
+        };
         let many = *random.choose(&[10, 300, 3000, 20_000]);
         let _shown = case(seed, &(&drawn, keys, many));
         let folder = tempfile::tempdir().unwrap();
@@ -331,6 +336,110 @@ fn readers_see_all_of_a_range_or_nothing() {
         "ranges removed while others read",
     );
     tried_at_least(looks.into_inner(), 300, "ranges of snapshots");
+}
+
+/// A process that dies after removals of ranges, which no checkpoint has: they are done again, with the same ends.
+#[test]
+fn ranges_are_removed_again_after_a_kill() {
+    let mut again = 0;
+    for round in 0..share(40).max(6) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed ^ 0x51ab);
+        let drawn = options(&mut random, false);
+        let keys = Keys::draw(&mut random, drawn.order);
+        let (drawn, keys) = match round {
+            0 => (drawn.order(Order::Lexical), Keys::long()),
+            _ => (drawn, keys),
+        };
+        let many = *random.choose(&[20, 600]);
+        let _shown = case(seed, &(&drawn, keys, many));
+        let folder = tempfile::tempdir().unwrap();
+        let (path, killed) = (folder.path().join("a.azt"), folder.path().join("b.azt"));
+        let db = TreeDb::create(&path, &drawn).unwrap();
+        let mut model = Sorted::new(drawn.order);
+        for number in 0..many {
+            let (key, value) = (keys.key(number), value(&mut random, 60));
+            db.put(&key, &value).unwrap();
+            model.put(key, value);
+        }
+        db.checkpoint().unwrap();
+        for _ in 0..9 {
+            let from = random.below(many);
+            let ends = draw_ends(&mut random, drawn.order, |random| {
+                keys.key((from + random.below(12)) % many)
+            });
+            let places = model.places(&ends);
+            assert_eq!(db.remove_range(ends).unwrap(), places.len() as u64);
+            again += u64::from(!places.is_empty());
+            model.records.drain(places);
+            let (key, value) = (keys.key(random.below(many)), value(&mut random, 60));
+            db.put(&key, &value).unwrap();
+            model.put(key, value);
+        }
+        // As its process leaves it when it dies.
+        std::fs::copy(&path, &killed).unwrap();
+        let opened = TreeDb::open(&killed, &opening(&mut random, false)).unwrap();
+        assert_same(&opened, &model);
+        assert_same(&db, &model);
+    }
+    tried_at_least(again, 100, "removals of ranges done again");
+}
+
+/// Records come into a range, and go, while it is removed again and again from a cache that holds a part of it: what a leaf had when it
+/// was looked at first is not what is counted, nor what is given back.
+#[test]
+fn what_comes_into_a_range_meanwhile_is_counted() {
+    const MANY: u64 = 12_000;
+    let changes = AtomicU64::new(0);
+    for round in 0..share(10).max(2) {
+        let seed = round + round_seed();
+        let folder = tempfile::tempdir().unwrap();
+        let opening = OpenOptions::new().cache(256u64 << 10);
+        let small = CreateOptions::new().segment_size(64u64 << 10);
+        let db = &TreeDb::create(folder.path().join("a.azt"), &small.opening(opening)).unwrap();
+        let name = |number: u64| format!("{number:06}").into_bytes();
+        let (is_over, changes) = (&AtomicBool::new(false), &changes);
+        let left = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2_u64)
+                .map(|thread| {
+                    let mut random = Random::new(seed << 8 | thread);
+                    scope.spawn(move || {
+                        while !is_over.load(Ordering::Relaxed) {
+                            let number = random.below(MANY);
+                            if random.one_in(4) {
+                                db.remove(&name(number)).unwrap();
+                            } else {
+                                let len = *random.choose(&[40, 200, 200, 900]);
+                                db.put(&name(number), &vec![7; len]).unwrap();
+                            }
+                            changes.fetch_add(1, Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            let mut random = Random::new(seed);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1500) {
+                let (from, len) = (random.below(MANY), random.below(MANY));
+                db.remove_range(name(from)..name(from + len)).unwrap();
+                std::thread::sleep(Duration::from_millis(random.below(40)));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            all_of(db).len() as u64
+        });
+        assert_eq!(db.count(), left);
+        let report = db.check(&mut |_, _| {}).unwrap();
+        assert!(report.is_sound(), "{:?}", report.damage);
+        assert_eq!(report.records, left);
+    }
+    tried_at_least(
+        changes.into_inner(),
+        10_000,
+        "changes of ranges that are being removed",
+    );
 }
 
 /// Threads that push and pop: each value is taken out once, at the first end in the order in which one thread put it.
