@@ -136,7 +136,8 @@ fn forge_page(
         let changed = word.load(Ordering::Relaxed) ^ random.below(256) << byte;
         word.store(changed, Ordering::Relaxed);
     }
-    Some(encode_page(&words, identity, place.unit(), image))
+    let records = place.records();
+    Some(encode_page(&words, identity, records, place.unit(), image))
 }
 
 fn forge_chunk(bytes: &mut [u8], own: &Super, root: &mut Root, random: &mut Random) -> Option<()> {

@@ -5,6 +5,7 @@
 
 mod compact;
 mod contract;
+mod count;
 mod damage;
 mod defects;
 mod formats;

@@ -287,7 +287,7 @@ impl<S: NodeStore> Tree<S> {
     /// Loads the child of an entry. What fails counts only if the node above is still what it was.
     #[cold]
     #[inline(never)]
-    fn load_child(
+    pub fn load_child(
         &self,
         above: Node<'_>,
         entry: usize,

@@ -25,6 +25,7 @@ use super::cut::Cuts;
 use super::image::PageImages;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
 use super::space::Space;
+use super::sums::Sum;
 use super::table::{Location, PageTable};
 use crate::error::{Error, Kind, Result, quote};
 use crate::explore::{self, Mutex};
@@ -60,6 +61,8 @@ pub(super) struct About {
     pub(super) first_dirty: AtomicU64,
     /// The position of the last change that is in that image.
     pub(super) stamp: AtomicU64,
+    /// How many records lie below the page.
+    pub(super) sum: Sum,
 }
 
 /// What the thread that writes pages has.
@@ -437,6 +440,7 @@ impl PageCache {
             let about = self.about(number);
             about.place.store(place.0, Ordering::Relaxed);
             about.first_dirty.store(0, Ordering::Relaxed);
+            about.sum.forget();
             frame.words[0].store(0, Ordering::Relaxed);
             frame.words[1].store(u64::from(page), Ordering::Relaxed);
             if !self

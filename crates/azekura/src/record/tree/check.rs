@@ -20,6 +20,7 @@ use super::Core;
 use super::bitmap::{Compared, GroupBits, IMPOSSIBLE, Sighting};
 use super::cache::costs;
 use super::cluster::cluster_of;
+use super::image::lists_in;
 use super::layout::{
     CHUNK, HEAD_WORDS, PAGE_MAX, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed,
 };
@@ -258,6 +259,16 @@ impl Check<'_> {
         }
         if is_leaf {
             self.report.records += keys.len() as u64;
+            let place = self.places.get(page as usize);
+            if let Some(records) = place.and_then(|place| place.records())
+                && (records as usize != keys.len() || lists_in(node, order).next().is_some())
+            {
+                self.report.note(format!(
+                    "page {page} has {} entries, and {records} records by the page table: {}",
+                    keys.len(),
+                    costs(stated)
+                ));
+            }
             for (at, key) in keys.iter().enumerate() {
                 match node.value(at) {
                     Found::Outside(word) if RunPlace(word).is_list() => self.list(key, word),

@@ -97,6 +97,7 @@ impl Core {
             return Ok(());
         }
         let cut = self.take_cut();
+        self.sums.rest_unless_used();
         self.write_at(&mut state, cut)
     }
 

@@ -331,9 +331,9 @@ impl Members<'_> {
         self.count
     }
 
-    /// The change was appended, and counts.
-    pub(super) fn finish(self, core: &Core, moment: &AppendedAt) {
-        core.count(moment, self.count);
+    /// The change of a stem was appended, and counts.
+    pub(super) fn finish(self, core: &Core, stem: &[u8], moment: &AppendedAt) {
+        core.count(moment, stem, self.count);
         for word in self.superseded {
             core.supersede(Some(Found::Outside(word)), moment.at);
         }

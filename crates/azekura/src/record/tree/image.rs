@@ -13,11 +13,11 @@ use std::fmt;
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::layout::{
-    HEAD_WORDS, IMAGE_HEAD, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words, decode_head,
+    HEAD_WORDS, IMAGE_HEAD, NoPage, PAGE_MAX, PageShape, Place, RunPlace, UNIT, Words, decode_head,
     decode_page, fill_image, give_words,
 };
 use crate::explore::Mutex;
-use crate::node::Node;
+use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
 use crate::record::compression::Compression;
 
@@ -25,6 +25,25 @@ use crate::record::compression::Compression;
 const NODE_MAX: usize = PAGE_MAX - IMAGE_HEAD;
 /// Bytes that a node takes when it becomes longer by being compressed, at most: a tenth more, by lz4.
 pub(super) const PACKED_MAX: usize = NODE_MAX + NODE_MAX / 8;
+
+/// The words of the lists that a leaf has.
+pub(super) fn lists_in(node: Node<'_>, order: Order) -> impl Iterator<Item = u64> {
+    let entries = match order {
+        Order::Lexical => node.count(),
+        _ => 0,
+    };
+    let stems = (0..entries).filter(move |at| node.key_len(*at) == KEY_LEN_MAX);
+    stems.filter_map(move |at| match node.value(at) {
+        Found::Outside(word) if RunPlace(word).is_list() => Some(word),
+        Found::Outside(_) | Found::Inside(..) => None,
+    })
+}
+
+/// How many records a leaf has; `None`: it is none, or it has a list.
+fn records_in(node: Node<'_>, order: Order) -> Option<u32> {
+    let is_counted = node.level() == 0 && lists_in(node, order).next().is_none();
+    is_counted.then_some(node.count() as u32)
+}
 
 /// See the module's text.
 pub(super) struct PageImages {
@@ -62,11 +81,11 @@ impl PageImages {
         image: &mut [u8],
         packed: &mut [u8],
     ) -> u32 {
-        fill_image(words, epoch, image);
+        let node = Node::new(words.get(HEAD_WORDS..).unwrap_or_default(), self.order);
+        fill_image(words, epoch, records_in(node, self.order), image);
         if self.shape.compression == Compression::None {
             return self.shape.units();
         }
-        let node = Node::new(words.get(HEAD_WORDS..).unwrap_or_default(), self.order);
         let (head, bytes) = image.split_at_mut(IMAGE_HEAD);
         if let Some(free) = bytes.get_mut(node.free()) {
             free.fill(0);
@@ -240,6 +259,7 @@ mod tests {
                 let image = &mut image[..units as usize * UNIT as usize];
                 let place = seal_image(image, IDENTITY.0, 1000);
                 assert_eq!((place.unit(), place.units()), (1000, units));
+                assert_eq!(place.records(), Some(records(&words).len() as u32));
                 let read = decode(&images, image, place).unwrap();
                 assert_eq!(read[0].load(Ordering::Relaxed), 77);
                 assert_eq!(read[1].load(Ordering::Relaxed), PAGE.into());

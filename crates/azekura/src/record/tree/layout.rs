@@ -37,8 +37,9 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 2, the upper of 63 | units of the image, less one |
-//! | 34 | its first unit of 4 KiB in the file, from its beginning |
-//! | 27 | the lower bits of the image's checksum: an image that was lost or misplaced is noticed though its sum is right |
+//! | 32 | its first unit of 4 KiB in the file, from its beginning |
+//! | 11 | records of the leaf; 2047: not stated, as of an inner page, a leaf of more, and one that has a list |
+//! | 18 | the lower bits of the image's checksum: an image that was lost or misplaced is noticed though its sum is right |
 //!
 //! A page's image, of as many units as a page has, or, compressed, of fewer:
 //!
@@ -46,7 +47,8 @@
 //! |---|---|---|
 //! | 0 | 4 | CRC32C of all after it, seeded with salt and first unit |
 //! | 4 | 4 | epoch of the opening that wrote it |
-//! | 8 | 4, 4 | length of the compressed node; 0: it is not compressed; zero |
+//! | 8 | 4 | length of the compressed node; 0: it is not compressed |
+//! | 12 | 4 | records, as its place states them |
 //! | 16 | 8 | position of the last change in that opening: sequence, offset (0: before it) |
 //! | 24 | 4, 4 | page number, zero |
 //! | 32 | .. | the node (`node`), which fills the page; or it compressed, then zeros |
@@ -142,9 +144,20 @@ pub const PAGE_MAX: usize = 1 << PageShape::SHIFT_MAX;
 pub const RUN_HEAD: usize = 8;
 
 /// Lower bits of a checksum that a place keeps.
-const CHECK_BITS: u32 = 27;
-const UNIT_BITS: u32 = 34;
+const CHECK_BITS: u32 = 18;
+const RECORDS_BITS: u32 = 11;
+const RECORDS_SHIFT: u32 = CHECK_BITS;
+/// In the place of a number of records.
+const NOT_STATED: u32 = (1 << RECORDS_BITS) - 1;
+const UNIT_BITS: u32 = 32;
+const UNIT_SHIFT: u32 = RECORDS_SHIFT + RECORDS_BITS;
 const UNITS_BITS: u32 = 2;
+const UNITS_SHIFT: u32 = UNIT_SHIFT + UNIT_BITS;
+const PLACE_BITS: u32 = UNITS_SHIFT + UNITS_BITS;
+/// Where the records of an image stand in its head.
+const RECORDS_AT: usize = 12;
+/// Bytes that a file has at most: those of units that places have numbers for.
+pub const FILE_MAX: u64 = UNIT << UNIT_BITS;
 const RUN_CHECK_BITS: u32 = 12;
 const RUN_UNITS_BITS: u32 = 19;
 const RUN_LIST: u64 = 1 << (RUN_UNITS_BITS + RUN_CHECK_BITS);
@@ -409,27 +422,34 @@ impl Place {
     /// Nowhere.
     pub const NONE: Self = Self(0);
 
-    fn new(unit: u64, units: u32, sum: u32) -> Self {
+    fn new(unit: u64, units: u32, records: u32, sum: u32) -> Self {
         debug_assert!(unit >> UNIT_BITS == 0 && (1..=1 << UNITS_BITS).contains(&units));
-        let place = u64::from(units - 1) << UNIT_BITS | unit;
-        Self(place << CHECK_BITS | u64::from(sum) & ((1 << CHECK_BITS) - 1))
+        let place = u64::from(units - 1) << UNITS_SHIFT | unit << UNIT_SHIFT;
+        let records = u64::from(records.min(NOT_STATED)) << RECORDS_SHIFT;
+        Self(place | records | u64::from(sum) & ((1 << CHECK_BITS) - 1))
     }
 
     /// One as it stands in a chunk, of a page of so many units at most. `None`: impossible.
     pub fn decode(word: u64, units_max: u32) -> Option<Self> {
-        let is_place = word >> (UNITS_BITS + UNIT_BITS + CHECK_BITS) == 0;
+        let is_place = word >> PLACE_BITS == 0;
         let place = Self(word);
         (is_place && place.units() <= units_max).then_some(place)
     }
 
     /// The first unit.
     pub fn unit(self) -> u64 {
-        self.0 >> CHECK_BITS & ((1 << UNIT_BITS) - 1)
+        self.0 >> UNIT_SHIFT & ((1 << UNIT_BITS) - 1)
     }
 
     /// How many units.
     pub fn units(self) -> u32 {
-        (self.0 >> (UNIT_BITS + CHECK_BITS)) as u32 + 1
+        (self.0 >> UNITS_SHIFT) as u32 + 1
+    }
+
+    /// How many records the leaf has; `None`: that is not stated.
+    pub fn records(self) -> Option<u32> {
+        let records = (self.0 >> RECORDS_SHIFT) as u32 & NOT_STATED;
+        (records != NOT_STATED).then_some(records)
     }
 
     /// The offset in the file.
@@ -518,8 +538,8 @@ fn run_seed(salt: u32, unit: u64, is_list: bool) -> u32 {
 /// The words of a frame after its latch, outside of a frame: position of the last change, page number, node.
 pub type Words = [AtomicU64];
 
-/// Fills an image with a page that is not compressed, but for its checksum.
-pub fn fill_image(words: &Words, epoch: u32, image: &mut [u8]) {
+/// Fills an image with a page that is not compressed, but for its checksum. `records`: how many are to be stated.
+pub fn fill_image(words: &Words, epoch: u32, records: Option<u32>, image: &mut [u8]) {
     let mut give = image.as_chunks_mut::<8>().0.iter_mut();
     let mut put = |word: u64| {
         if let Some(bytes) = give.next() {
@@ -527,7 +547,7 @@ pub fn fill_image(words: &Words, epoch: u32, image: &mut [u8]) {
         }
     };
     put(u64::from(epoch) << 32);
-    put(0);
+    put(u64::from(records.unwrap_or(NOT_STATED).min(NOT_STATED)) << 32);
     for word in words {
         put(word.load(Ordering::Relaxed));
     }
@@ -539,12 +559,20 @@ pub fn seal_image(image: &mut [u8], salt: u32, unit: u64) -> Place {
     if let Some(head) = image.first_chunk_mut::<4>() {
         *head = sum.to_le_bytes();
     }
-    Place::new(unit, (image.len() as u64 / UNIT) as u32, sum)
+    let records = image.get(RECORDS_AT..).and_then(<[u8]>::first_chunk);
+    let records = records.map_or(NOT_STATED, |bytes| u32::from_le_bytes(*bytes));
+    Place::new(unit, (image.len() as u64 / UNIT) as u32, records, sum)
 }
 
 /// A page's image, not compressed, to be written at `unit`; where it is then.
-pub fn encode_page(words: &Words, (salt, epoch): (u32, u32), unit: u64, image: &mut [u8]) -> Place {
-    fill_image(words, epoch, image);
+pub fn encode_page(
+    words: &Words,
+    (salt, epoch): (u32, u32),
+    records: Option<u32>,
+    unit: u64,
+    image: &mut [u8],
+) -> Place {
+    fill_image(words, epoch, records, image);
     seal_image(image, salt, unit)
 }
 
@@ -668,7 +696,7 @@ mod tests {
         }
         words[1].store(9, Ordering::Relaxed);
         let mut image = [0; FRAME as usize];
-        let place = encode_page(&words, (5, 2), 77, &mut image);
+        let place = encode_page(&words, (5, 2), Some(33), 77, &mut image);
         let read = |image: &[u8], page, place| {
             let mut read = vec![0; FRAME_WORDS];
             decode_page(image, (5, 2), page, place, &mut |at, word| read[at] = word).map(|()| read)
@@ -678,12 +706,27 @@ mod tests {
         assert_eq!(read(&image, 8, place), Err(NoPage::Other(9)));
         assert_eq!(read(&image, 9, Place(place.0 ^ 1)), Err(NoPage::Old));
         assert_eq!(
-            read(&image, 9, Place::new(78, 1, place.0 as u32)),
+            read(&image, 9, Place::new(78, 1, 33, place.0 as u32)),
             Err(NoPage::Sum)
         );
         image[100] ^= 4;
         assert_eq!(read(&image, 9, place), Err(NoPage::Sum));
         assert_eq!((place.unit(), place.offset()), (77, 77 * 4096));
+    }
+
+    #[test]
+    fn a_place_states_what_it_was_made_of() {
+        for (unit, units, records) in [(1, 1, 0), ((1 << 32) - 1, 4, 2046), (77, 2, 180)] {
+            let place = Place::new(unit, units, records, u32::MAX);
+            assert_eq!(Place::decode(place.0, 4), Some(place));
+            assert_eq!((place.unit(), place.units()), (unit, units));
+            assert_eq!(place.records(), Some(records));
+            assert!(place.has_sum(u32::MAX) && !place.has_sum(0));
+            assert_eq!(Place::decode(place.0, units - 1), None, "a longer page");
+            assert_eq!(Place::decode(place.0 | 1 << 63, 4), None);
+        }
+        assert_eq!(Place::new(5, 1, 2047, 0).records(), None);
+        assert_eq!(Place::new(5, 1, u32::MAX, 0).records(), None);
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod checkpoint;
 mod cluster;
 mod compact;
 mod copy;
+mod count;
 mod cut;
 mod group;
 mod image;
@@ -56,6 +57,7 @@ mod resize;
 mod run;
 mod snapshot;
 mod space;
+mod sums;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -73,6 +75,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cache::PageCache;
+use sums::Sums;
 
 pub use crate::record::compression::Compression;
 pub use repair::{TreeRepairReport, repair};
@@ -206,6 +209,8 @@ struct Core {
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     counts: Counts,
+    /// Until when it is known how many records lie below pages.
+    sums: Sums,
     /// Those that live, in the order in which they were taken.
     snapshots: Mutex<VecDeque<Arc<snapshot::Live>>>,
     /// Under its lock: the last checkpoint.
@@ -326,7 +331,7 @@ impl TreeDb {
     /// before it begins. Costs a look at each leaf of the range, and a read of those that are not in memory, and of
     /// lists of keys of 510 bytes and more; none of a value.
     pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
-        range::count(&**self.core, bounds_of(&keys))
+        self.core.count_between(bounds_of(&keys))
     }
 
     /// Takes out the first record in order; `None`: there is none. No other call takes the same, and at that moment none is before it. With
@@ -516,7 +521,7 @@ impl Ordered for TreeDb {
     }
 
     fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
-        range::count(&**self.core, keys)
+        self.core.count_between(keys)
     }
 }
 

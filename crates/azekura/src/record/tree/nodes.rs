@@ -249,6 +249,9 @@ impl PageCache {
             self.dirty.fetch_add(1, Ordering::Relaxed);
         }
         frame.words[0].store(moment.at, Ordering::Relaxed);
+        if self.node(frame).level() != 0 {
+            about.sum.forget();
+        }
     }
 
     /// Takes a page out of use, wherever it is, by a change at `position`; whether it was in use.
@@ -393,6 +396,7 @@ impl NodeStore for PageCache {
         let about = self.about(number);
         about.place.store(0, Ordering::Relaxed);
         about.first_dirty.store(0, Ordering::Relaxed);
+        about.sum.forget();
         held.frame.words[0].store(FRESH, Ordering::Relaxed);
         held.frame.words[1].store(u64::from(page), Ordering::Relaxed);
         self.table.set(page, Location::Hot(number));

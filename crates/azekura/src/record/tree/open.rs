@@ -17,10 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cache::{PageCache, check_size, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::layout::{
-    CHUNK, CLEAR, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT, bitmap_seed,
+    CHUNK, CLEAR, FILE_MAX, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT,
+    bitmap_seed,
 };
 use super::nodes::REPLAYED;
 use super::space::Space;
+use super::sums::Sums;
 use super::table::PageTable;
 use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
 use crate::damage::{Affects, Damage};
@@ -344,6 +346,7 @@ fn build_in(
     Ok(Core {
         gate: Gate::new(log.domain().clone()),
         counts: Counts::new(count)?,
+        sums: Sums::new(),
         snapshots: Mutex::default(),
         checkpoint: Mutex::new(Checkpoint {
             committed: kernel::Committed::found(superblock, pieces),
@@ -442,7 +445,7 @@ fn open_log(
     // Pages are written next to the journal, and synced with it: by huge pages the system would write what lies between.
     map.advise_plain();
     let log = Log::new(Arc::clone(storage), map, geometry)?;
-    log.segments().allow(options.capacity);
+    log.segments().allow(options.capacity.min(FILE_MAX));
     Ok(Arc::new(log))
 }
 

@@ -1,4 +1,4 @@
-//! Ranges of keys: counted, and removed as one change.
+//! Ranges of keys, removed as one change.
 //!
 //! | step of a removal | a crash here leaves |
 //! |---|---|
@@ -18,17 +18,17 @@
 use std::ops::{Bound, Range};
 use std::sync::atomic::Ordering;
 
-use super::cluster::{ClusterEdit, Members, STEM, cluster_of, is_long, list_at, stem_of, stems_of};
+use super::cluster::{ClusterEdit, Members, is_long, list_at, stem_of, stems_of};
+use super::count::begin_of;
 use super::layout::{Place, REMOVE_RANGE, RunPlace, encode_bounds};
 use super::table::Location;
-use super::view::View;
 use super::walk::advance;
 use super::{Core, is_damage};
 use crate::error::{Error, Kind, Result};
 use crate::log::{AllocationClass, Entry};
-use crate::node::tree::{Begin, Excision, NodeStore, RangeVisitor, Seam, Stated, entries_in};
+use crate::node::tree::{Begin, Excision, NodeStore, RangeVisitor, Seam, Stated};
 use crate::node::{Found, Key, Node};
-use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
+use crate::order::{KeyBounds, check_range, is_up_to};
 use crate::room;
 
 /// Readings of a leaf that others keep changing, before it is left to step 2.
@@ -194,96 +194,6 @@ impl RangeVisitor for Summing<'_> {
         }
         self.damage.get_or_insert(error);
         Ok(())
-    }
-}
-
-/// Where a range begins.
-fn begin_of((from, _): KeyBounds<'_>) -> Result<Begin> {
-    Ok(match from {
-        Bound::Unbounded => Begin::First,
-        Bound::Included(key) => Begin::At(room::copy(key)?),
-        Bound::Excluded(key) => Begin::After(room::copy(key)?),
-    })
-}
-
-/// What a look at a leaf of a range found, and where the next one begins, if that may have some of the range, too.
-struct LeafOfRange {
-    /// But for those whose keys have a stem's length.
-    records: u64,
-    /// Entries whose keys have a stem's length, and the word of a list.
-    stems: Vec<(Vec<u8>, Option<u64>)>,
-    next: Option<Vec<u8>>,
-}
-
-impl LeafOfRange {
-    /// Of the leaf where a place is, of which `keys` end a range. Errors: `Full`.
-    fn of(node: Node<'_>, from: &Begin, keys: KeyBounds<'_>, order: Order) -> Result<Self> {
-        let mut fence = Key::default();
-        let has_upper = node.upper(&mut fence).is_some();
-        let to_fence = |to: &[u8]| order.compare(to, fence.bytes());
-        // All keys here are less than the fence.
-        let (is_last, upper) = match keys.1 {
-            to if !has_upper => (true, to),
-            Bound::Included(to) | Bound::Excluded(to) if to_fence(to).is_lt() => (true, keys.1),
-            Bound::Excluded(to) if to_fence(to).is_eq() => (true, Bound::Unbounded),
-            _ => (false, Bound::Unbounded),
-        };
-        let lower = match from {
-            Begin::First => Bound::Unbounded,
-            Begin::At(key) => Bound::Included(&key[..]),
-            Begin::After(key) => Bound::Excluded(&key[..]),
-        };
-        let entries = entries_in(node, (lower, upper));
-        let mut records = entries.len() as u64;
-        let mut stems = Vec::new();
-        if order == Order::Lexical {
-            let mut key = Key::default();
-            for at in entries.filter(|at| node.key_len(*at) == STEM) {
-                node.key(at, &mut key);
-                let list = match node.value(at) {
-                    Found::Outside(word) if RunPlace(word).is_list() => Some(word),
-                    Found::Outside(_) | Found::Inside(..) => None,
-                };
-                room::more(&mut stems, 1)?;
-                stems.push((room::copy(key.bytes())?, list));
-                records = records.saturating_sub(1);
-            }
-        }
-        Ok(Self {
-            records,
-            stems,
-            next: (!is_last).then(|| fence.bytes().to_vec()),
-        })
-    }
-}
-
-/// Records in a range, by the leaves between its ends.
-pub(super) fn count(view: impl View, keys: KeyBounds<'_>) -> Result<u64> {
-    let core = view.core();
-    let order = core.tree.order;
-    check_range(keys, order).map_err(|error| error.at(core.log.storage().path()))?;
-    let stems = stems_of(order, keys);
-    let mut from = begin_of(stems)?;
-    let mut records = 0;
-    loop {
-        let _pin = core.log.pin();
-        let look = |node: Node<'_>| LeafOfRange::of(node, &from, stems, order);
-        let found = view.look_at(from.to(), &look)??;
-        records += found.records;
-        for (stem, list) in found.stems {
-            records += match list {
-                Some(word) => {
-                    let outside = |word| view.value_outside(word).map_err(|error| error.key(&stem));
-                    let cluster = cluster_of(view, &stem, word)?;
-                    cluster.within(&stem, keys, &outside)?.len() as u64
-                }
-                None => u64::from(is_from(keys, order, &stem) && is_up_to(keys, order, &stem)),
-            };
-        }
-        match found.next {
-            None => return Ok(records),
-            Some(fence) => advance(view, &mut from, Begin::At(fence))?,
-        }
     }
 }
 
@@ -515,6 +425,8 @@ impl Core {
                 return Err(error);
             }
         };
+        // Until the moment is over.
+        self.sums.rest();
         let seams = self.tree.cut_out(excision, &moment);
         let count = &self.counts.since[moment.counter()];
         count.add(moment.pin(), -tally.records.cast_signed());
@@ -522,7 +434,7 @@ impl Core {
             self.supersede(Some(Found::Outside(*word)), moment.at);
         }
         for members in members {
-            members.finish(self, &moment);
+            members.finish(self, &[], &moment);
         }
         Ok(seams)
     }

@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::cache::costs;
+use super::count::count_by_leaves;
 use super::cut::{Kept, Version};
 use super::layout::{HEAD_WORDS, UNIT};
-use super::range::count;
 use super::read;
 use super::view::View;
 use super::walk::{RecordCursor, walk};
@@ -210,7 +210,7 @@ impl Snapshot<'_> {
     /// How many records there are whose keys are in a range. `Invalid` where that ends before it begins. Costs a look at each leaf of
     /// the range, and a read of those that are not in memory.
     pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
-        count(self, bounds_of(&keys))
+        count_by_leaves(self, bounds_of(&keys))
     }
 
     /// The order of its keys.
@@ -465,7 +465,7 @@ impl Ordered for Snapshot<'_> {
     }
 
     fn count_between(&self, keys: KeyBounds<'_>) -> Result<u64> {
-        count(self, keys)
+        count_by_leaves(self, keys)
     }
 }
 

@@ -148,7 +148,7 @@ impl Core {
     {
         let entry = entry(key, Some(bytes));
         self.store(tree, held, (key, value), &entry, class, |moment, before| {
-            self.finish(moment, i64::from(before.is_none()), before, run);
+            self.finish(moment, (key, i64::from(before.is_none())), before, run);
         })
     }
 
@@ -206,7 +206,7 @@ impl Core {
         let stem = edit.stem();
         let (placed, members) = edit.finish(class)?;
         let entry = entry(key, value);
-        let finish = |moment: &AppendedAt, _| members.finish(self, moment);
+        let finish = |moment: &AppendedAt, _| members.finish(self, stem, moment);
         let is_sparse = if let Some(placed) = placed {
             self.store(
                 &self.tree,
@@ -228,22 +228,25 @@ impl Core {
     fn finish(
         &self,
         moment: &AppendedAt,
-        count: i64,
+        (key, count): (&[u8], i64),
         before: Option<Found>,
         run: Option<NewRun<'_>>,
     ) {
-        self.count(moment, count);
+        self.count(moment, key, count);
         self.supersede(before, moment.at);
         if let Some(run) = run {
             run.name(moment.at);
         }
     }
 
-    /// There are so many more records since a moment.
+    /// There are so many more records since a moment, in the leaf of a key, which is being changed.
     #[inline(always)]
-    pub(super) fn count(&self, moment: &AppendedAt, count: i64) {
+    pub(super) fn count(&self, moment: &AppendedAt, key: &[u8], count: i64) {
         if count != 0 {
             self.counts.since[moment.counter()].add(moment.pin(), count);
+            if self.sums.is_on() {
+                self.forget_sums(key);
+            }
         }
     }
 
@@ -290,7 +293,7 @@ impl Core {
         }
         let entry = entry(key, None);
         self.take_out(held, key, &entry, class, |moment, before| {
-            self.finish(moment, -1, before, None);
+            self.finish(moment, (key, -1), before, None);
         })
         .map(Some)
     }
@@ -608,8 +611,8 @@ impl Core {
                 -1
             };
             match change.brings {
-                Brings::Run(run) => self.finish(&moment, more, before, run),
-                Brings::Members(members) => members.finish(self, &moment),
+                Brings::Run(run) => self.finish(&moment, (change.key, more), before, run),
+                Brings::Members(members) => members.finish(self, change.key, &moment),
             }
         }
         drop((held, unchanged));
@@ -657,6 +660,8 @@ impl Core {
             value: &[],
         };
         let moment = pages.append(self.log.pin(), &entry, AllocationClass::Removal)?;
+        // Until the moment is over.
+        self.sums.rest();
         pages.change(&root, &moment);
         pages.retire_all(&root, moment.at);
         self.node_of(root.frame).init(0, None, None);
