@@ -304,8 +304,8 @@ impl Db {
         range.map_err(|error| error.at(self.path()))
     }
 
-    /// How many records there are whose keys are in a range. `Invalid` also where that ends before it begins. Costs a look at each leaf of the
-    /// range ([`TreeDb::count_range`]).
+    /// How many records there are whose keys are in a range. `Invalid` also where that ends before it begins. Costs what it does in each file
+    /// ([`TreeDb::count_range`]).
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

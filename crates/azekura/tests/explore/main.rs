@@ -4,7 +4,7 @@
 //! overwrite, remove, move and scan records of a `TinyDb`, `ordered` has them divide and join nodes of a `BabyDb`, `cache`
 //! has them drop records that others read, `reader` has them put records while a reader opens their file, `synced` has them
 //! share syncs, `marks` has them set marks, `objects` takes snapshots of an object store during its checkpoints, `storm` crashes hash files and object stores
-//! that they use, `storm_ordered` tree files and edited sorted files, `ordered_snapshots` reads and commits in tree files. Each rule that readers without locks rely on is broken once by a patch in `mutants/`,
+//! that they use, `storm_ordered` tree files and edited sorted files, `ordered_snapshots` reads and commits in tree files, `ordered_counts` counts ranges of them. Each rule that readers without locks rely on is broken once by a patch in `mutants/`,
 //! and one of these tests must fail then. Built with `--cfg azekura_explore` only (`make explore`); lines beginning `tried:` state how much was tried.
 
 #![cfg(azekura_explore)]
@@ -14,6 +14,7 @@ mod index;
 mod marks;
 mod objects;
 mod ordered;
+mod ordered_counts;
 mod ordered_snapshots;
 mod reader;
 mod store;

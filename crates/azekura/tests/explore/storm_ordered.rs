@@ -45,6 +45,7 @@ fn durability(random: &mut Random) -> Durability {
 /// What the two do differently.
 trait Ordered: azekura::Engine + azekura::Persistent {
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()>;
+    fn unset(&self, key: &[u8]) -> Result<()>;
     fn work(&self, step: u64) -> Result<()>;
 
     /// All of these changes, or none.
@@ -56,9 +57,24 @@ impl Ordered for TreeDb {
         self.put(key, value)
     }
 
+    /// Now and then by the range that has it alone.
+    fn unset(&self, key: &[u8]) -> Result<()> {
+        if key.last().is_some_and(|last| last.is_multiple_of(4)) {
+            return self.remove_range(key..=key).map(drop);
+        }
+        self.remove(key).map(drop)
+    }
+
     fn work(&self, step: u64) -> Result<()> {
-        if step == 0 {
-            return self.checkpoint();
+        match step {
+            0 => return self.checkpoint(),
+            1 => return self.compact(&mut |_, _| ()),
+            2 => {
+                let counted = self.count_range::<&[u8]>(..)?;
+                let bytes = [512 << 10, 1 << 20, 4 << 20][counted as usize % 3];
+                return self.set_cache(bytes);
+            }
+            _ => {}
         }
         let snapshot = self.snapshot()?;
         let Some(then) = scanned(&snapshot)? else {
@@ -112,6 +128,10 @@ impl Ordered for SkipDb {
         self.update(key, &mut |_| Edit::put(value))
     }
 
+    fn unset(&self, key: &[u8]) -> Result<()> {
+        self.remove(key).map(drop)
+    }
+
     fn work(&self, _: u64) -> Result<()> {
         self.merge(&mut |_, _| ())
     }
@@ -130,7 +150,7 @@ impl<D: Ordered> Store for File<D> {
     }
 
     fn remove(&self, key: u32) -> Result<()> {
-        self.0.remove(&name(key)).map(drop)
+        self.0.unset(&name(key))
     }
 
     fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
@@ -150,8 +170,8 @@ impl<D: Ordered> Store for File<D> {
     }
 
     fn upkeep(&self, random: &mut Random) -> Result<()> {
-        match random.below(4) {
-            3 => {
+        match random.below(6) {
+            5 => {
                 assert_eq!(self.damage()?, None);
                 Ok(())
             }
@@ -222,6 +242,7 @@ impl Engine for Tree {
     }
 
     fn close(&self, store: File<TreeDb>) -> Result<()> {
+        assert_eq!(store.0.count_range::<&[u8]>(..)?, store.0.count());
         store.0.close()
     }
 

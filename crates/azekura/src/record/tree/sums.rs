@@ -30,7 +30,7 @@ pub(super) struct Sum(AtomicU64);
 
 /// A sum that is being made.
 #[derive(Debug)]
-pub(super) struct Summing<'s> {
+pub(super) struct PendingSum<'s> {
     sum: &'s Sum,
     number: u64,
     turn: u64,
@@ -60,7 +60,7 @@ impl Sum {
     }
 }
 
-impl Summing<'_> {
+impl PendingSum<'_> {
     /// All children were looked at: they have so many.
     pub(super) fn finish(self, sum: u64) {
         explore::yield_point();
@@ -161,12 +161,12 @@ impl Sums {
     }
 
     /// Begins to sum up what lies below a page, before the first look at a child.
-    pub(super) fn begin<'s>(&self, sum: &'s Sum, Turn(turn): Turn) -> Summing<'s> {
+    pub(super) fn begin<'s>(&self, sum: &'s Sum, Turn(turn): Turn) -> PendingSum<'s> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) & !SUMMING;
         sum.0.swap(SUMMING | number, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         explore::yield_point();
-        Summing { sum, number, turn }
+        PendingSum { sum, number, turn }
     }
 
     /// Makes sums unknown, of pages from the lowest up, by who is changing the number of records below them.
