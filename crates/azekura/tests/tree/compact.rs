@@ -49,7 +49,9 @@ fn a_file_filled_at_random_is_compacted() {
     }
     db.close().unwrap();
     let filled = sizes(&path);
+    assert!(filled.0 < 38 * RECORDS, "closed, it has {filled:?} bytes");
     let db = TreeDb::open(&path, &OpenOptions::default()).unwrap();
+    assert_sound(&db, RECORDS);
     compact(&db);
     let compacted = sizes(&path);
     assert_sound(&db, RECORDS);

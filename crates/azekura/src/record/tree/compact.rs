@@ -32,6 +32,10 @@ use crate::room;
 const ROUNDS: usize = 16;
 /// Segments below the ceiling that stay free: where the log and the next parts go.
 const SPARE: u32 = 2;
+/// A file that is closed is cut if so many bytes hold no page, and a quarter of what do, which are at most this: so closing takes no
+/// longer than some tenths of a second.
+const FREE_AT_CLOSE: u64 = 16 << 20;
+const USED_AT_CLOSE: u64 = 256 << 20;
 /// Pages of which the places are looked at between two reports.
 const REPORTED: u32 = 1 << 14;
 
@@ -50,6 +54,23 @@ impl Core {
         self.log.sync()?;
         progress(1, 1);
         damage.map_or(Ok(()), Err)
+    }
+
+    /// Steps 2 to 6, for a file that is being closed, if that is worth it. Errors: `Io`, `Poisoned`.
+    pub(super) fn shorten(&self) -> Result<()> {
+        let used = self.tree.nodes.space.room().sizes().used * UNIT;
+        let free = self.log.storage().size()?.saturating_sub(used);
+        if free < FREE_AT_CLOSE.max(used / 4) || used > USED_AT_CLOSE {
+            return Ok(());
+        }
+        let _alone = self.compacting.lock();
+        let moved = self.move_down(&mut None, &mut |_, _| ());
+        self.tree.nodes.space.room().set_ceiling(None);
+        match moved {
+            // What cannot be read stays.
+            Err(error) if is_damage(&error) => self.log.healthy(),
+            moved => self.as_far_as_there_is_room(moved),
+        }
     }
 
     /// A full store is as short as it can be made.

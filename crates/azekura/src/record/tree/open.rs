@@ -191,8 +191,8 @@ impl TreeDb {
         Ok(Self { core })
     }
 
-    /// Closes the file: everything is durable afterwards, and the next open replays nothing. Dropping does the same, but can
-    /// only trace an error.
+    /// Closes the file: everything is durable afterwards, and the next open replays nothing. One of up to 256 MiB in which much is free
+    /// is cut, as by [`compact`](Self::compact), whose leaves stay as they are. Dropping does the same, but can only trace an error.
     pub fn close(mut self) -> Result<()> {
         self.core.close()
     }
@@ -212,7 +212,10 @@ impl Closing for Core {
         match self.checkpoint() {
             // A full device: the next open reads a longer journal.
             Err(error) if error.kind() == Kind::Full => {}
-            other => other?,
+            other => {
+                other?;
+                self.shorten()?;
+            }
         }
         let mut state = self.checkpoint.lock();
         self.log.sync_now()?;
