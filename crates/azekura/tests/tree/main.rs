@@ -5,6 +5,7 @@
 
 mod compact;
 mod contract;
+mod crowded;
 mod damage;
 mod defects;
 mod formats;
