@@ -12,6 +12,7 @@ mod formats;
 mod load;
 mod model;
 mod power;
+mod queue;
 mod ranges;
 mod resize;
 mod snapshots;

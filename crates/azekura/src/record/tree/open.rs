@@ -408,8 +408,8 @@ impl Core {
     }
 
     /// As `replay`, also in a full store, where no checkpoint makes room meanwhile: a batch that wrote a list once writes it for each of its
-    /// records now. What a record replaced is room at once; if that is scattered, the file grows beyond its
-    /// capacity, by what removals and compacting give back.
+    /// records now. What a record replaced is room at once; if that is scattered, the file grows beyond its capacity, by what removals and
+    /// compacting give back.
     fn replay_with_room(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
         let is_full = |done: &Result<()>| {
             let error = done.as_ref().err();
