@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use azekura::Engine;
-use azekura::engine::Persistent;
+use azekura::Reader;
 use azekura::io::sim::SimDisk;
 use azekura::order::Order;
 use azekura::record::tree::{CreateOptions, OpenOptions, TreeDb};

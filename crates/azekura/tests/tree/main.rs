@@ -6,12 +6,14 @@
 mod compact;
 mod contract;
 mod count;
+mod crowded;
 mod damage;
 mod defects;
 mod formats;
 mod load;
 mod model;
 mod power;
+mod queue;
 mod ranges;
 mod resize;
 mod snapshots;

@@ -154,7 +154,7 @@ fn open(disk: &SimDisk, options: &OpenOptions) -> Result<TreeDb> {
     TreeDb::open_on(storage, options)
 }
 
-fn many(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+pub(super) fn many(db: &TreeDb, edits: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
     let keys: Vec<&[u8]> = edits.keys().map(Vec::as_slice).collect();
     db.update_many(&keys, &mut |_| {
         let edit = |edit: &Option<Vec<u8>>| match edit {

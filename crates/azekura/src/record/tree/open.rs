@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::{PageCache, check_size, frames_of};
 use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
+use super::cluster::is_long;
 use super::layout::{
     CHUNK, CLEAR, FILE_MAX, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT,
     bitmap_seed,
@@ -394,11 +395,9 @@ impl Core {
                 }
                 bytes += frame.len() as u64;
                 self.log
-                    .each_record(segment.index, at, frame, &mut |_, frame| match self.replay(
-                        frame.header.kind,
-                        frame.key,
-                        frame.value,
-                    ) {
+                    .each_record(segment.index, at, frame, &mut |_, frame| match self
+                        .replay_with_room(frame.header.kind, frame.key, frame.value)
+                    {
                         // What could not be written is no damage of the record: it is still in the journal.
                         Err(error) if is_damage(&error) && !self.log.is_poisoned() => {
                             self.lose((frame.header.kind, frame.key), &error);
@@ -412,6 +411,36 @@ impl Core {
             .store(0_u64.wrapping_sub(bytes), Ordering::Relaxed);
         pages.unlogged.store(0, Ordering::Release);
         Ok(())
+    }
+
+    /// As `replay`, also in a full store, where no checkpoint makes room meanwhile: a batch that wrote a list once writes it for each of its
+    /// records now. What a record replaced is room at once; if that is scattered, the file grows beyond its capacity, by what removals and
+    /// compacting give back.
+    fn replay_with_room(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
+        let is_full = |done: &Result<()>| {
+            let error = done.as_ref().err();
+            error.is_some_and(|error| error.kind() == Kind::Full)
+        };
+        let segments = self.log.segments();
+        if segments.is_full() && is_long(self.tree.order, key) {
+            self.give_back_replaced();
+        }
+        let mut done = self.replay(kind, key, value);
+        if is_full(&done) {
+            self.give_back_replaced();
+            done = self.replay(kind, key, value);
+        }
+        if is_full(&done) {
+            segments.allow(u64::MAX);
+            done = self.replay(kind, key, value);
+            segments.allow(self.options.capacity);
+        }
+        done
+    }
+
+    fn give_back_replaced(&self) {
+        self.tree.nodes.space.room().reap_all();
+        self.release_empty();
     }
 
     /// A record of the journal cannot be done again, as its page is damaged. Nothing is written any more: the next open finds all as

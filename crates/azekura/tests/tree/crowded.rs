@@ -1,0 +1,101 @@
+//! Lists of long keys in stores that have little room besides them: each change writes a list again.
+//!
+//! A process that dies in the middle leaves a journal whose every frame asks for a whole list when it is done again, and no checkpoint
+//! may be made meanwhile: what one frame wrote and the next replaced is the room that there is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use azekura::Kind;
+use azekura::engine::{Engine, Persistent, Reader};
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory};
+use azekura::record::tree::{CreateOptions, TreeDb};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
+
+use super::power::many;
+use super::{shaped, value};
+
+const NAME: &str = "crowded.azt";
+
+/// One of many keys of a few lists.
+fn key(random: &mut Random, lists: u64) -> Vec<u8> {
+    let mut key = format!("{:03}", random.below(lists)).into_bytes();
+    key.resize(510, b'k');
+    key.extend(format!("{:05}", random.below(3000)).bytes());
+    key
+}
+
+#[test]
+fn a_full_store_of_long_lists_opens_after_a_kill() {
+    let (mut opened, mut grown) = (0, 0);
+    for round in 0..share(20) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let options: CreateOptions = shaped(&mut random).segment_size(64 << 10);
+        let capacity = *random.choose(&[3 << 20, 5 << 20]);
+        let opening = options.opening.clone().capacity(capacity);
+        let opening = opening.cache(4 << 20).background(false);
+        let options = options.opening(opening);
+        let lists = *random.choose(&[1, 4, 30]);
+        let _shown = case(seed, &(&options, lists));
+        let disk = SimDisk::new(seed);
+        let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        let mut model = BTreeMap::new();
+        let open = |disk: &SimDisk| {
+            let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+            TreeDb::open_on(storage, &options.opening)
+        };
+        let (mut refused, mut since) = (0, 0);
+        while refused < 12 && since < 1000 {
+            since += 1;
+            // Batches, too: they write each of their lists once, and are done again record by record.
+            let count = if random.one_in(3) {
+                random.below(90)
+            } else {
+                1
+            };
+            let edits: BTreeMap<_, _> = (0..count)
+                .map(|_| {
+                    let edit = (!random.one_in(5)).then(|| value(&mut random, 300));
+                    (key(&mut random, lists), edit)
+                })
+                .collect();
+            match many(&db, &edits) {
+                Ok(()) => {
+                    for (key, edit) in edits {
+                        match edit {
+                            Some(value) => drop(model.insert(key, value)),
+                            None => drop(model.remove(&key)),
+                        }
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Full, "{error}");
+                    refused += 1;
+                }
+            }
+            if refused > 0 && random.one_in(6) {
+                let killed = disk.kill_state(disk.events());
+                let db = open(&killed).unwrap();
+                let size = db.stats().file_bytes;
+                grown += u64::from(size > capacity);
+                assert_eq!(db.count(), model.len() as u64);
+                for (key, value) in &model {
+                    assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+                }
+                assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
+                opened += 1;
+                // What it grew by is given back when there is room.
+                db.clear().unwrap();
+                db.close().unwrap();
+                let size = open(&killed).unwrap().stats().file_bytes;
+                assert!(size <= capacity, "{size} bytes");
+            }
+        }
+    }
+    let what =
+        format!("full stores of long lists opened after a kill, {grown} of them larger for it");
+    tried_at_least(opened, 30, &what);
+}
