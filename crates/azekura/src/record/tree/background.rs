@@ -68,6 +68,9 @@ impl Maintain for Background {
     }
 }
 
+/// How often room is won for a removal, at most.
+const REMOVAL_ROUNDS: u32 = 16;
+
 impl Core {
     fn wake(&self) {
         if self.options.background {
@@ -201,8 +204,13 @@ impl Core {
         Ok(())
     }
 
-    /// Does an update that finds no room in a full store once more, when room was won; what snapshots hold is room, too.
-    pub(super) fn with_room<T>(&self, mut update: impl FnMut() -> Result<T>) -> Result<T> {
+    /// Does an update that finds no room in a full store once more, when room was won; what snapshots hold is room, too. A removal is
+    /// tried again where others have taken what was won.
+    pub(super) fn with_room<T>(
+        &self,
+        class: AllocationClass,
+        mut update: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let mut done = update();
         let is_full = |done: &Result<T>| {
             let error = done.as_ref().err();
@@ -211,13 +219,18 @@ impl Core {
         if !is_full(&done) || epoch::is_within_update() {
             return done;
         }
-        loop {
+        let mut rounds = match class {
+            AllocationClass::Removal => REMOVAL_ROUNDS,
+            _ => 1,
+        };
+        while is_full(&done) && rounds > 0 {
             self.win_room()?;
             done = update();
-            if !is_full(&done) || !self.end_snapshot_for_room() {
-                return done;
+            if is_full(&done) && !self.end_snapshot_for_room() {
+                rounds -= 1;
             }
         }
+        done
     }
 
     /// One bounded step; whether there may be more to do.

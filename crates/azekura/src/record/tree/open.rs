@@ -431,9 +431,9 @@ impl Core {
             done = self.replay(kind, key, value);
         }
         if is_full(&done) {
-            segments.allow(u64::MAX);
+            segments.allow(FILE_MAX);
             done = self.replay(kind, key, value);
-            segments.allow(self.options.capacity);
+            segments.allow(self.options.capacity.min(FILE_MAX));
         }
         done
     }

@@ -16,7 +16,7 @@ impl Core {
     /// Takes out the first record, or the last; `None`: there is none.
     pub(super) fn pop(&self, is_first: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let class = AllocationClass::Removal;
-        let popped = self.with_room(|| {
+        let popped = self.with_room(class, || {
             let _inside = self.begin(class, 0)?;
             if is_first {
                 self.pop_inside(To::First, true)

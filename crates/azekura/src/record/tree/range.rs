@@ -209,7 +209,7 @@ impl Core {
         }
         self.log.healthy()?;
         let class = AllocationClass::Removal;
-        let (removed, seams) = self.with_room(|| {
+        let (removed, seams) = self.with_room(class, || {
             if self.is_attention_due() {
                 self.attend(class, encode_bounds(keys).len())?;
             }

@@ -26,7 +26,7 @@ use super::{Core, TreeDb};
 use crate::epoch;
 use crate::error::Result;
 use crate::explore;
-use crate::log::Patience;
+use crate::log::{AllocationClass, Patience};
 use crate::node::tree::Frame;
 use crate::record::gate;
 
@@ -55,7 +55,7 @@ impl Core {
     fn set_cache(&self, bytes: u64) -> Result<()> {
         let pages = &self.tree.nodes;
         let limit = frames_of(bytes, pages.shape);
-        self.with_room(|| {
+        self.with_room(AllocationClass::Exchange, || {
             let _checkpoint = self.checkpoint.lock();
             pages.return_retired();
             let before = {

@@ -370,7 +370,12 @@ impl Core {
         }
         let spans = merged(spans, self.tree.order);
         self.win_room_for(len)?;
-        self.with_room(|| {
+        let class = if writes.values().all(Option::is_none) {
+            AllocationClass::Removal
+        } else {
+            AllocationClass::Growth
+        };
+        self.with_room(class, || {
             let _inside = self.begin(AllocationClass::Removal, len)?;
             let mut held = Vec::new();
             if let Err(error) = self.lock_spans(&spans, &mut held) {

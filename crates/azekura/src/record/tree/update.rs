@@ -106,7 +106,7 @@ impl Core {
         self.limits.check(key, value)?;
         let class = AllocationClass::Growth;
         let entry = entry(key, Some(value));
-        self.with_room(|| {
+        self.with_room(class, || {
             let _inside = self.begin(class, entry.frame_len())?;
             self.put_inside(key, value, class)
         })?;
@@ -252,7 +252,7 @@ impl Core {
 
     pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
         let class = AllocationClass::Removal;
-        let is_removed = self.with_room(|| {
+        let is_removed = self.with_room(class, || {
             let _inside = self.begin(class, 0)?;
             self.remove_inside(key, class)
         })?;
@@ -634,7 +634,7 @@ impl Core {
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
-        self.with_room(|| {
+        self.with_room(AllocationClass::Removal, || {
             // No cut comes between the journal's frame and the pages.
             let _checkpoint = self.checkpoint.lock();
             let _alone = self.gate.alone();
