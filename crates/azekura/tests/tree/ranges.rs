@@ -513,6 +513,41 @@ fn what_is_pushed_is_popped_once() {
     tried_at_least(popped, 15_000, "values pushed and popped");
 }
 
+/// Threads that only pop: the one that finds none has found the store empty. Seven keys a leaf: they become empty often.
+#[test]
+fn there_is_none_to_pop_only_when_all_are_taken() {
+    let mut popped = 0;
+    for round in 0..share(400) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let drawn = options(&mut random, true).order(Order::Lexical);
+        let _shown = case(seed, &drawn);
+        let folder = tempfile::tempdir().unwrap();
+        let db = &TreeDb::create(folder.path().join("a.azt"), &drawn).unwrap();
+        for number in 0..2000 {
+            let mut key = format!("{number:06}").into_bytes();
+            key.resize(500, b'k');
+            db.put(&key, b"value").unwrap();
+        }
+        let taken: u64 = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    let mut taken = 0;
+                    while db.pop_last().unwrap().is_some() {
+                        taken += 1;
+                    }
+                    assert_eq!(db.count(), 0, "none is found though there are some");
+                    taken
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(taken, 2000);
+        popped += taken;
+    }
+    tried_at_least(popped, 800_000, "records popped until none is left");
+}
+
 /// A store that takes nothing more takes the removal of a range, and has its room again.
 #[test]
 fn a_full_store_takes_the_removal_of_a_range() {
