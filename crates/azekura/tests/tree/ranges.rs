@@ -759,6 +759,44 @@ fn a_removal_is_replayed_though_a_page_of_it_is_damaged_since() {
     }
 }
 
+/// A list that the journal could not change again goes with a range that is removed after that: it takes no room that there is not.
+#[test]
+fn an_unreadable_list_goes_with_a_range_that_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("a.azt"), folder.path().join("left.azt"));
+    let opening = OpenOptions::new().background(false);
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .opening(opening.clone());
+    let db = TreeDb::create(&path, &options).unwrap();
+    let key = |number: u64| {
+        let mut key = vec![b'k'; 600];
+        key.extend(format!("{number:04}").into_bytes());
+        key
+    };
+    db.put(b"first", b"stays").unwrap();
+    for number in 0..40 {
+        let value = format!("value {number:070}");
+        db.put(&key(number), value.as_bytes()).unwrap();
+    }
+    db.close().unwrap();
+    // Nothing of it stands in the journal that is replayed.
+    let db = TreeDb::open(&path, &opening).unwrap();
+    db.put(&key(50), b"another").unwrap();
+    assert_eq!(db.remove_range(&key(10)[..]..).unwrap(), 31);
+    assert_eq!(db.remove_range(&b"k"[..]..).unwrap(), 10);
+    std::fs::copy(&path, &copy).unwrap();
+    damage(&copy, b"value 000");
+    let db = TreeDb::open(&copy, &opening).unwrap();
+    assert!(!db.damage().is_empty());
+    let stats = db.stats();
+    assert!(stats.live_bytes <= stats.file_bytes, "{stats:?}");
+    assert_eq!(db.get(b"first").unwrap().as_deref(), Some(&b"stays"[..]));
+    for number in [3, 12, 50] {
+        assert_eq!(db.get(&key(number)).unwrap(), None);
+    }
+}
+
 #[test]
 fn ranges_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
