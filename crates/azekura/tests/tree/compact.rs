@@ -179,6 +179,31 @@ fn threads_read_and_write_while_it_is_compacted() {
                     known
                 })
             });
+            // A snapshot that outlives compactions stays what it was.
+            let keeper = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let snapshot = db.snapshot().unwrap();
+                    let all = || {
+                        let mut all = Vec::new();
+                        let scanned = snapshot.scan(None, &mut |key, value| {
+                            all.push((key.to_vec(), value.to_vec()));
+                            ControlFlow::Continue(())
+                        });
+                        scanned.map(|_| all)
+                    };
+                    let Ok(then) = all() else { continue };
+                    for _ in 0..6 {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        match all() {
+                            Ok(now) => assert!(now == then, "it is another one"),
+                            Err(error) => {
+                                assert_eq!(error.kind(), Kind::TooOld, "{error}");
+                                break;
+                            }
+                        }
+                    }
+                }
+            });
             let reader = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let mut last: Option<Vec<u8>> = None;
@@ -205,6 +230,7 @@ fn threads_read_and_write_while_it_is_compacted() {
                 rounds += 1;
             }
             stop.store(true, Ordering::Relaxed);
+            keeper.join().unwrap();
             reader.join().unwrap();
             writers.map(|writer| writer.join().unwrap())
         });

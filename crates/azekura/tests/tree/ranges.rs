@@ -207,6 +207,11 @@ fn ranges_agree_with_a_sorted_map() {
             }
             drop(snapshots);
             assert_same(&db, &model);
+            // Pages that went out of use are not counted as changed any more.
+            db.checkpoint().unwrap();
+            let inspected = db.inspect();
+            let dirty = inspected.iter().find(|(of, _)| *of == "dirty_pages");
+            assert_eq!(dirty.unwrap().1, "0");
             if random.one_in(2) {
                 db.close().unwrap();
             } else {
@@ -579,6 +584,14 @@ fn a_full_store_takes_the_removal_of_a_range() {
                 }
             }
             let count = db.count();
+            // The ends of this range are more than the journal has room for: nothing is removed, and no page is left over.
+            let mut long = b"~".to_vec();
+            long.resize(6 << 20, b'~');
+            let error = db.remove_range(&b"001"[..]..&long[..]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Full, "{error}");
+            assert_eq!(db.count(), count);
+            let report = db.check(&mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.damage);
             let parts = [("00".."003"), ("003".."0099"), ("0099".."~")];
             for part in parts {
                 let here = db.count_range(part.clone()).unwrap();

@@ -260,6 +260,18 @@ fn that_others_put_too_many_records_to_be_compared_is_a_conflict() {
     assert_eq!(db.get(b"k0000099x").unwrap().as_deref(), Some(&b"next"[..]));
 }
 
+/// One range leaves its end out, and another, which begins later, has it.
+#[test]
+fn an_end_counts_as_read_if_one_of_two_ranges_has_it() {
+    let (_folder, db) = with(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    let mut transaction = db.transaction().unwrap();
+    assert_eq!(shown(&transaction, "a", "c"), ["a=1", "b=2"]);
+    assert_eq!(transaction.range("b"..="c").unwrap().count(), 2);
+    transaction.put("x", "new").unwrap();
+    db.put(b"c", b"other").unwrap();
+    assert!(is_conflict(transaction));
+}
+
 /// An end of a range may be longer than any key, and its first bytes another number: the leaves from there on are locked, in order.
 #[test]
 fn a_range_from_a_number_of_many_digits_commits() {
