@@ -224,7 +224,9 @@ fn a_snapshot_is_what_it_was_while_the_cache_changes() {
         let folder = tempfile::tempdir().unwrap();
         let db = TreeDb::create(folder.path().join("a.azt"), &drawn).unwrap();
         let mut known = vec![0_u8; NUMBERS as usize];
-        (0..NUMBERS).for_each(|number| db.put(&eight(number), &[0; 90]).unwrap());
+        for number in 0..NUMBERS {
+            db.put(&eight(number), &[0; 90]).unwrap();
+        }
         for version in 1..6 {
             db.checkpoint().unwrap();
             let (snapshot, then) = (db.snapshot().unwrap(), known.clone());

@@ -15,6 +15,15 @@ use crate::room;
 /// A key and its value.
 type Record = (Vec<u8>, Vec<u8>);
 
+/// What a look from a leaf on has taken out.
+enum Popped {
+    Record(Record),
+    /// The store has none.
+    Nothing,
+    /// There is none from that leaf on, and leaves are before it.
+    NothingHere,
+}
+
 impl Core {
     /// Takes out the first record, or the last; `None`: there is none.
     pub(super) fn pop(&self, is_first: bool) -> Result<Option<Record>> {
@@ -22,7 +31,10 @@ impl Core {
         let popped = self.with_room(|| {
             let _inside = self.begin(class, 0)?;
             if is_first {
-                Ok(self.pop_inside(To::First, true)?.unwrap_or_default())
+                Ok(match self.pop_inside(To::First, true)? {
+                    Popped::Record(record) => Some(record),
+                    Popped::Nothing | Popped::NothingHere => None,
+                })
             } else {
                 self.pop_last_inside()
             }
@@ -47,16 +59,16 @@ impl Core {
             match lower {
                 Some(lower) => before = Some(lower),
                 None => match self.pop_inside(to, false)? {
-                    Some(popped) => return Ok(popped),
-                    None => before = None,
+                    Popped::Record(record) => return Ok(Some(record)),
+                    Popped::Nothing => return Ok(None),
+                    Popped::NothingHere => before = None,
                 },
             }
         }
     }
 
-    /// Takes out the first record, or the last, of a leaf and those after it. `Some(None)`: there is none in the store; `None`: there is
-    /// none in these leaves, and leaves are before them.
-    fn pop_inside(&self, to: To<'_>, is_first: bool) -> Result<Option<Option<Record>>> {
+    /// Takes out the first record, or the last, of a leaf and those after it.
+    fn pop_inside(&self, to: To<'_>, is_first: bool) -> Result<Popped> {
         let pin = self.log.pin();
         let most = (self.tree.nodes.limit() as usize / 8).max(1);
         // The leaf that has it, so far, and those without records after the ones that do not matter.
@@ -87,7 +99,11 @@ impl Core {
             held = self.tree.lock_next_leaf(To::Key(fence.bytes()))?;
         }
         let Some(held) = chosen else {
-            return Ok(are_all.then_some(None));
+            return Ok(if are_all {
+                Popped::Nothing
+            } else {
+                Popped::NothingHere
+            });
         };
         let node = self.node_of(held.frame);
         let mut stem = Key::default();
@@ -118,6 +134,6 @@ impl Core {
         if is_sparse == Some(true) {
             self.join_leaf(&key);
         }
-        Ok(Some(Some((key, value))))
+        Ok(Popped::Record((key, value)))
     }
 }
