@@ -150,7 +150,9 @@ fn keys_of_all_lengths_are_compacted() {
                 let longest = *random.choose(&[20, 200, 509]);
                 let len = 1 + random.below(longest) as usize;
                 let mut key = random.bytes(len);
-                key.iter_mut().for_each(|byte| *byte %= letters as u8 + 1);
+                for byte in &mut key {
+                    *byte %= letters as u8 + 1;
+                }
                 let most = *random.choose(&[10, 400]);
                 let value = vec![7; random.below(most) as usize];
                 db.put(&key, &value).unwrap();
