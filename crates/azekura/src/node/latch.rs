@@ -137,6 +137,16 @@ impl Locked<'_> {
         explore::yield_point();
     }
 
+    /// Continues with versions from this multiple of 4 on, if those that it has are before: of a latch that may have been made anew in the
+    /// place of one whose versions are remembered. Within a change.
+    pub fn raise(&self, least: u64) {
+        let version = self.latch.version.load(Ordering::Relaxed);
+        if version < least {
+            let raised = least | version & (CHANGING | DEAD);
+            self.latch.version.store(raised, Ordering::Relaxed);
+        }
+    }
+
     /// Takes what it guards out of use, or into use again. Within a change.
     pub fn set_dead(&self, is_dead: bool) {
         let version = self.latch.version.load(Ordering::Relaxed) & !DEAD;

@@ -568,12 +568,14 @@ impl<E: ShardFile> Persistent for Sharded<E> {
         Ok(report)
     }
 
-    /// Copies each shard at a moment of its own: an `update_many` of several shards may be in the copy in part.
+    /// Copies each shard at a moment of its own: an `update_many` of several shards may be in the copy in part. `Poisoned` after a clear that
+    /// failed.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let (directory, name) = Files::of(target);
         check_unused(&directory, target, name, self.shards.len())?;
-        // No clear begins meanwhile.
+        // No clear begins meanwhile, and none is left half way.
         let _whole = self.whole.read();
+        self.is_cleared()?;
         let mut made = Made {
             directory: &directory,
             names: Vec::new(),

@@ -465,7 +465,9 @@ impl<E: Engine> Sharded<E> {
         }
         Ok(())
     }
+}
 
+impl<E> Sharded<E> {
     /// `Poisoned` after a clear that failed.
     #[inline(always)]
     fn is_cleared(&self) -> Result<()> {

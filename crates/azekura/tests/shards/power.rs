@@ -357,6 +357,10 @@ fn clears_that_fail(operation: Operation) -> u64 {
         failed += 1;
         let put = db.put(b"later", b"value").unwrap_err();
         assert_eq!(put.kind(), Kind::Poisoned, "{put}");
+        // A copy would be whole, and of what is left.
+        let target = tempfile::tempdir().unwrap();
+        let copied = db.copy_to(&target.path().join("copy.azh"), &mut |_, _| {});
+        assert_eq!(copied.unwrap_err().kind(), Kind::Poisoned);
         drop(db);
         let db = Sharded::<HashDb>::open_in(&folder, Path::new(NAME), &options.opening).unwrap();
         assert!(

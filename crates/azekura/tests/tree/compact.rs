@@ -134,6 +134,48 @@ fn a_file_is_cut_to_what_is_left_of_it() {
     tried_at_least(saved, 500_000, "bytes given back");
 }
 
+/// Where keys are long, a fence that moves between two leaves may be longer than the one before, in nodes above that are full.
+#[test]
+fn keys_of_all_lengths_are_compacted() {
+    let mut compacted = 0;
+    for round in 0..share(40).max(8) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed ^ 0xc0);
+        let drawn = options(&mut random, false).order(Order::Lexical);
+        let letters = 1 + random.below(3);
+        let _shown = case(seed, &(&drawn, letters));
+        let folder = tempfile::tempdir().unwrap();
+        let db = TreeDb::create(folder.path().join("a.azt"), &drawn).unwrap();
+        let mut model = std::collections::BTreeMap::new();
+        for _ in 0..4 {
+            for _ in 0..1500 {
+                let longest = *random.choose(&[20, 200, 509]);
+                let len = 1 + random.below(longest) as usize;
+                let mut key = random.bytes(len);
+                for byte in &mut key {
+                    *byte %= letters as u8 + 1;
+                }
+                let most = *random.choose(&[10, 400]);
+                let value = vec![7; random.below(most) as usize];
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            model.retain(|key, _| {
+                let stays = random.one_in(2);
+                assert!(stays || db.remove(key).unwrap());
+                stays
+            });
+            compact(&db);
+            compacted += model.len() as u64;
+            for (key, value) in &model {
+                assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+            }
+            assert_sound(&db, model.len() as u64);
+        }
+    }
+    tried_at_least(compacted, 40 * 4000, "records of all lengths compacted");
+}
+
 /// Each writer has keys of its own, and knows what it wrote; readers meanwhile see each record once, and of each the last value or a
 /// newer one.
 #[test]
@@ -181,6 +223,31 @@ fn threads_read_and_write_while_it_is_compacted() {
                     known
                 })
             });
+            // A snapshot that outlives compactions stays what it was.
+            let keeper = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let snapshot = db.snapshot().unwrap();
+                    let all = || {
+                        let mut all = Vec::new();
+                        let scanned = snapshot.scan(None, &mut |key, value| {
+                            all.push((key.to_vec(), value.to_vec()));
+                            ControlFlow::Continue(())
+                        });
+                        scanned.map(|_| all)
+                    };
+                    let Ok(then) = all() else { continue };
+                    for _ in 0..6 {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        match all() {
+                            Ok(now) => assert!(now == then, "it is another one"),
+                            Err(error) => {
+                                assert_eq!(error.kind(), Kind::TooOld, "{error}");
+                                break;
+                            }
+                        }
+                    }
+                }
+            });
             let reader = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let mut last: Option<Vec<u8>> = None;
@@ -207,6 +274,7 @@ fn threads_read_and_write_while_it_is_compacted() {
                 rounds += 1;
             }
             stop.store(true, Ordering::Relaxed);
+            keeper.join().unwrap();
             reader.join().unwrap();
             writers.map(|writer| writer.join().unwrap())
         });

@@ -207,6 +207,11 @@ fn ranges_agree_with_a_sorted_map() {
             }
             drop(snapshots);
             assert_same(&db, &model);
+            // Pages that went out of use are not counted as changed any more.
+            db.checkpoint().unwrap();
+            let inspected = db.inspect();
+            let dirty = inspected.iter().find(|(of, _)| *of == "dirty_pages");
+            assert_eq!(dirty.unwrap().1, "0");
             if random.one_in(2) {
                 db.close().unwrap();
             } else {
@@ -516,6 +521,41 @@ fn what_is_pushed_is_popped_once() {
     tried_at_least(popped, 15_000, "values pushed and popped");
 }
 
+/// Threads that only pop: the one that finds none has found the store empty. Seven keys a leaf: they become empty often.
+#[test]
+fn there_is_none_to_pop_only_when_all_are_taken() {
+    let mut popped = 0;
+    for round in 0..share(400) {
+        let seed = round + round_seed();
+        let mut random = Random::new(seed);
+        let drawn = options(&mut random, true).order(Order::Lexical);
+        let _shown = case(seed, &drawn);
+        let folder = tempfile::tempdir().unwrap();
+        let db = &TreeDb::create(folder.path().join("a.azt"), &drawn).unwrap();
+        for number in 0..2000 {
+            let mut key = format!("{number:06}").into_bytes();
+            key.resize(500, b'k');
+            db.put(&key, b"value").unwrap();
+        }
+        let taken: u64 = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    let mut taken = 0;
+                    while db.pop_last().unwrap().is_some() {
+                        taken += 1;
+                    }
+                    assert_eq!(db.count(), 0, "none is found though there are some");
+                    taken
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(taken, 2000);
+        popped += taken;
+    }
+    tried_at_least(popped, 800_000, "records popped until none is left");
+}
+
 /// A store that takes nothing more takes the removal of a range, and has its room again.
 #[test]
 fn a_full_store_takes_the_removal_of_a_range() {
@@ -547,6 +587,14 @@ fn a_full_store_takes_the_removal_of_a_range() {
                 }
             }
             let count = db.count();
+            // The ends of this range are more than the journal has room for: nothing is removed, and no page is left over.
+            let mut long = b"~".to_vec();
+            long.resize(6 << 20, b'~');
+            let error = db.remove_range(&b"001"[..]..&long[..]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Full, "{error}");
+            assert_eq!(db.count(), count);
+            let report = db.check(&mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.damage);
             let parts = [("00".."003"), ("003".."0099"), ("0099".."~")];
             for part in parts {
                 let here = db.count_range(part.clone()).unwrap();
@@ -726,6 +774,44 @@ fn a_removal_is_replayed_though_a_page_of_it_is_damaged_since() {
         let there = db.count_range(from..to).unwrap();
         assert_eq!(there, u64::from(db.get(b"1501").unwrap().is_some()));
         assert!(db.get(b"0050").unwrap().is_some() && db.get(b"2950").unwrap().is_some());
+    }
+}
+
+/// A list that the journal could not change again goes with a range that is removed after that: it takes no room that there is not.
+#[test]
+fn an_unreadable_list_goes_with_a_range_that_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("a.azt"), folder.path().join("left.azt"));
+    let opening = OpenOptions::new().background(false);
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .opening(opening.clone());
+    let db = TreeDb::create(&path, &options).unwrap();
+    let key = |number: u64| {
+        let mut key = vec![b'k'; 600];
+        key.extend(format!("{number:04}").into_bytes());
+        key
+    };
+    db.put(b"first", b"stays").unwrap();
+    for number in 0..40 {
+        let value = format!("value {number:070}");
+        db.put(&key(number), value.as_bytes()).unwrap();
+    }
+    db.close().unwrap();
+    // Nothing of it stands in the journal that is replayed.
+    let db = TreeDb::open(&path, &opening).unwrap();
+    db.put(&key(50), b"another").unwrap();
+    assert_eq!(db.remove_range(&key(10)[..]..).unwrap(), 31);
+    assert_eq!(db.remove_range(&b"k"[..]..).unwrap(), 10);
+    std::fs::copy(&path, &copy).unwrap();
+    damage(&copy, b"value 000");
+    let db = TreeDb::open(&copy, &opening).unwrap();
+    assert!(!db.damage().is_empty());
+    let stats = db.stats();
+    assert!(stats.live_bytes <= stats.file_bytes, "{stats:?}");
+    assert_eq!(db.get(b"first").unwrap().as_deref(), Some(&b"stays"[..]));
+    for number in [3, 12, 50] {
+        assert_eq!(db.get(&key(number)).unwrap(), None);
     }
 }
 

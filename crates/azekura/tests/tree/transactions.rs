@@ -260,6 +260,45 @@ fn that_others_put_too_many_records_to_be_compared_is_a_conflict() {
     assert_eq!(db.get(b"k0000099x").unwrap().as_deref(), Some(&b"next"[..]));
 }
 
+/// One range leaves its end out, and another, which begins later, has it.
+#[test]
+fn an_end_counts_as_read_if_one_of_two_ranges_has_it() {
+    let (_folder, db) = with(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    let mut transaction = db.transaction().unwrap();
+    assert_eq!(shown(&transaction, "a", "c"), ["a=1", "b=2"]);
+    assert_eq!(transaction.range("b"..="c").unwrap().count(), 2);
+    transaction.put("x", "new").unwrap();
+    db.put(b"c", b"other").unwrap();
+    assert!(is_conflict(transaction));
+}
+
+/// An end of a range may be longer than any key, and its first bytes another number: the leaves from there on are locked, in order.
+#[test]
+fn a_range_from_a_number_of_many_digits_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = small().order(Order::Decimal);
+    let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+    for number in 0..5000 {
+        db.put(number.to_string().as_bytes(), &[7; 40]).unwrap();
+    }
+    let (report, reported) = std::sync::mpsc::channel();
+    // It is left where it is if it never ends.
+    std::thread::spawn(move || {
+        let mut transaction = db.transaction().unwrap();
+        transaction.get("1500").unwrap();
+        let from = format!("{:0600}", 3000);
+        let range = transaction.range(&from[..]..="3002").unwrap();
+        let shown = range.map(|record| record.unwrap().0).collect::<Vec<_>>();
+        transaction.put("4000", "new").unwrap();
+        transaction.commit().unwrap();
+        report.send((shown, db.get(b"4000").unwrap())).unwrap();
+    });
+    let longest = std::time::Duration::from_secs(60);
+    let (shown, put) = reported.recv_timeout(longest).expect("it ends");
+    assert_eq!(shown, [b"3000", b"3001", b"3002"]);
+    assert_eq!(put.as_deref(), Some(&b"new"[..]));
+}
+
 #[test]
 fn a_transaction_is_refused_where_it_cannot_be() {
     let (_folder, db) = with(&[("a", "1")]);

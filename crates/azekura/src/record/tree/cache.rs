@@ -49,6 +49,8 @@ const FRAMES_MIN: u64 = 64;
 const SMALL_BYTES: u64 = 2 << 20;
 /// Frames that the hand passes at a time.
 const PASSED: u32 = 64;
+/// Versions of a frame between two returns of memory, as a power of two.
+const VERSIONS_SHIFT: u32 = 40;
 /// How often a frame is looked for before the cache counts as too small.
 const TRIES: u32 = 10_000;
 
@@ -106,6 +108,8 @@ pub(super) struct FreeFrames {
     pub(super) leaving: Vec<u32>,
     /// Above `made`: their memory is to be returned.
     pub(super) retired: Option<Retired>,
+    /// How often memory was returned.
+    pub(super) returns: u64,
 }
 
 /// See the module's text.
@@ -323,6 +327,8 @@ impl PageCache {
                     frame.words[1].store(NO_PAGE, Ordering::Relaxed);
                     let lock = frame.latch.lock();
                     lock.change();
+                    // Its version may be zero again; a cursor remembers versions.
+                    lock.raise(free.returns << VERSIONS_SHIFT);
                     lock.set_dead(true);
                     drop(lock);
                     self.made.store(made + 1, Ordering::Release);

@@ -12,14 +12,29 @@ use crate::node::tree::{Held, To};
 use crate::node::{Found, Key};
 use crate::room;
 
+/// A key and its value.
+type Record = (Vec<u8>, Vec<u8>);
+
+/// What a look from a leaf on has taken out.
+enum Popped {
+    Record(Record),
+    /// The store has none.
+    Nothing,
+    /// There is none from that leaf on, and leaves are before it.
+    NothingHere,
+}
+
 impl Core {
     /// Takes out the first record, or the last; `None`: there is none.
-    pub(super) fn pop(&self, is_first: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    pub(super) fn pop(&self, is_first: bool) -> Result<Option<Record>> {
         let class = AllocationClass::Removal;
         let popped = self.with_room(class, || {
             let _inside = self.begin(class, 0)?;
             if is_first {
-                self.pop_inside(To::First, true)
+                Ok(match self.pop_inside(To::First, true)? {
+                    Popped::Record(record) => Some(record),
+                    Popped::Nothing | Popped::NothingHere => None,
+                })
             } else {
                 self.pop_last_inside()
             }
@@ -28,8 +43,9 @@ impl Core {
         Ok(popped)
     }
 
-    /// The last record is in the leaf where leaves, backwards, cease to be empty: from there on they are locked, and looked at again.
-    fn pop_last_inside(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    /// The last record is in the leaf where leaves, backwards, cease to be empty: from there on they are locked, and looked at again. Where
+    /// others have emptied them meanwhile, leaves before them may have records.
+    fn pop_last_inside(&self) -> Result<Option<Record>> {
         let mut before: Option<Vec<u8>> = None;
         loop {
             let to = To::Before(before.as_deref());
@@ -42,22 +58,27 @@ impl Core {
             };
             match lower {
                 Some(lower) => before = Some(lower),
-                None => return self.pop_inside(to, false),
+                None => match self.pop_inside(to, false)? {
+                    Popped::Record(record) => return Ok(Some(record)),
+                    Popped::Nothing => return Ok(None),
+                    Popped::NothingHere => before = None,
+                },
             }
         }
     }
 
     /// Takes out the first record, or the last, of a leaf and those after it.
-    fn pop_inside(&self, to: To<'_>, is_first: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    fn pop_inside(&self, to: To<'_>, is_first: bool) -> Result<Popped> {
         let pin = self.log.pin();
         let most = (self.tree.nodes.limit() as usize / 8).max(1);
         // The leaf that has it, so far, and those without records after the ones that do not matter.
         let mut chosen = None;
         let mut empty: Vec<Held<'_>> = room::vec(1)?;
         let mut held = self.tree.lock_next_leaf(to)?;
+        let mut fence = Key::default();
+        let are_all = self.node_of(held.frame).lower(&mut fence).is_none();
         loop {
             let node = self.node_of(held.frame);
-            let mut fence = Key::default();
             let is_end = node.upper(&mut fence).is_none();
             if node.count() > 0 {
                 chosen = Some(held);
@@ -78,7 +99,11 @@ impl Core {
             held = self.tree.lock_next_leaf(To::Key(fence.bytes()))?;
         }
         let Some(held) = chosen else {
-            return Ok(None);
+            return Ok(if are_all {
+                Popped::Nothing
+            } else {
+                Popped::NothingHere
+            });
         };
         let node = self.node_of(held.frame);
         let mut stem = Key::default();
@@ -109,6 +134,6 @@ impl Core {
         if is_sparse == Some(true) {
             self.join_leaf(&key);
         }
-        Ok(Some((key, value)))
+        Ok(Popped::Record((key, value)))
     }
 }

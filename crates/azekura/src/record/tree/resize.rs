@@ -11,7 +11,8 @@
 //! latch is pinned, inside an update, holds the lock of the checkpoint, or that of who writes pages; step 4 excludes all four, as no frame
 //! that is held, or waited for, may become zeros. The lock of the checkpoint is held throughout, so no checkpoint looks for dirty pages while
 //! they move. Where step 4 is not possible yet - a thread is pinned for long, perhaps the caller - a later checkpoint does it, and frames
-//! that are needed again before are used as they are.
+//! that are needed again before are used as they are. The version of a frame that is made later is one that none had before: cursors
+//! remember versions while they are not pinned.
 //!
 //! It does not know what pages hold.
 
@@ -226,6 +227,7 @@ impl PageCache {
             let from = end.saturating_sub(count).max(start);
             retired.frames.end = from;
             let bytes = u64::from(end - from) << self.shape.shift();
+            free.returns += 1;
             self.frames
                 .discard(u64::from(from) << self.shape.shift(), bytes);
         }

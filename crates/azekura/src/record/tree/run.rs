@@ -112,6 +112,10 @@ impl Core {
     pub(super) fn supersede(&self, found: Option<Found>, position: u64) {
         if let Some(Found::Outside(word)) = found {
             let place = RunPlace(word);
+            if place == RunPlace::UNREADABLE_LIST {
+                // It stands nowhere.
+                return;
+            }
             let mut room = self.tree.nodes.space.room();
             room.supersede_run(place.unit(), place.units() as u32, position);
         }

@@ -401,7 +401,8 @@ impl Core {
                 None => true,
             };
             if !held.last().is_some_and(is_covered) {
-                let way = (span.from.as_ref()).map_or(To::First, |from| To::Key(stem_of(from)));
+                // As it is, whatever its length: in orders but the lexical its stem may be elsewhere.
+                let way = (span.from.as_ref()).map_or(To::First, |from| To::Key(from));
                 self.lock_more(held, way)?;
             }
             loop {
