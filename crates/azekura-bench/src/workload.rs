@@ -67,6 +67,9 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             group.limit(memory)?;
             is_limited = true;
         }
+        if let (true, true, false, Some(path)) = (plan.cold, T::PERSISTENT, creates, &plan.path) {
+            give_up_pages(path)?;
+        }
         let idle = device();
         let target = match open.take() {
             Some(target) => target,
@@ -106,6 +109,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             cache: plan.cache,
             memory_limit: plan.memory.filter(|_| is_limited),
             warm: warm.then_some(true),
+            cold: (plan.cold && !creates).then_some(true),
             ..Record::default()
         };
         if let Some(us) = &phase.latency_us {
