@@ -571,6 +571,31 @@ mod tests {
     }
 
     #[test]
+    fn cold_phases_give_what_others_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut found = Vec::new();
+        for (at, cold) in ["", "--cold"].into_iter().enumerate() {
+            let plan = Plan {
+                path: Some(folder.path().join(format!("{at}.azt"))),
+                ..plan(&format!(
+                    "--json {cold} --count 3000 --order shuffled --batch 32 --cache 1MiB --ops set,get-value,scan"
+                ))
+            };
+            let mut emit = |phase: Phase| {
+                let Details::Record(record) = phase.details else {
+                    panic!("a record has details of records");
+                };
+                let expected = (at == 1 && phase.op != "set").then_some(true);
+                assert_eq!(record.cold, expected, "{}", phase.op);
+                found.push((phase.hits, phase.digest));
+                Ok(())
+            };
+            Engine::Tree.record(&plan, &mut emit).unwrap();
+        }
+        assert_eq!(found[..3], found[3..]);
+    }
+
+    #[test]
     fn memory_is_limited_from_the_second_phase_on() {
         let folder = tempfile::tempdir().unwrap();
         let limit = folder.path().join("memory.max");

@@ -127,7 +127,7 @@ fn reads_of_a_batch_overlap() {
         let (db, storage) = noted(20_000, 4 << 20, value);
         // Inner nodes come into memory, and all chunks of the table.
         let step = if is_outside { 40 } else { 6 };
-        for number in (0..20_000).step_by(step * 40) {
+        for number in (0..20_000).step_by(3000) {
             db.get(&eight(number)).unwrap();
         }
         storage.take();
@@ -148,8 +148,8 @@ fn reads_of_a_batch_overlap() {
             assert_eq!(shown.len(), 32);
             keys_read += 32;
             let (most, _, waited) = judge(&storage.take());
-            assert!(most >= 20, "at most {most} reads at once");
-            assert!(waited.len() <= 2, "{waited:?} were waited for alone");
+            assert!(most >= 22, "at most {most} reads at once");
+            assert!(waited.is_empty(), "{waited:?} were waited for alone");
         }
         // What is in memory is read from there.
         let key = eight(0);
@@ -301,7 +301,7 @@ impl Store {
 #[test]
 fn many_keys_are_read_as_a_sorted_map_has_them() {
     let (mut keys_read, mut begun) = (0, 0);
-    for round in 0..share(24) {
+    for round in 0..share(30) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let (mut store, mut db) = Store::draw(seed);
@@ -331,17 +331,13 @@ fn many_keys_are_read_as_a_sorted_map_has_them() {
         begun += store.disk.faults().count(Operation::ReadAhead);
     }
     tried_at_least(keys_read, 80_000, "keys read in batches");
-    tried_at_least(
-        begun,
-        10_000,
-        "reads that began before they were waited for",
-    );
+    tried_at_least(begun, 3000, "reads that began before they were waited for");
 }
 
 #[test]
 fn a_read_that_fails_costs_its_keys() {
     let (mut failed, mut batches) = (0, 0);
-    for round in 0..share(24) {
+    for round in 0..share(30) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let (store, db) = Store::draw(seed);

@@ -385,12 +385,16 @@ impl<V: View> RecordCursor<V> {
     fn backward(&mut self, mut before: Option<Vec<u8>>, continues: bool) -> Result<bool> {
         self.is_placed = false;
         let most = self.most(continues, false);
+        // A fence that is the leaf's first key leads to the one before it at once.
+        let mut leaves_leaf = continues && self.copy.is_from_start();
         loop {
             let view = self.view;
             let _pin = view.core().log.pin();
-            let mut is_beyond = false;
             let next = match view.take_before(before.as_deref(), most, &mut self.copy)? {
                 Looked::Records => {
+                    if std::mem::take(&mut leaves_leaf) {
+                        self.ahead.enter(view, To::Before(before.as_deref()), false);
+                    }
                     let which = before.as_deref().map_or(Which::Last, Which::Before);
                     if self.arrive(self.copy.count().saturating_sub(1), which)? {
                         return Ok(true);
@@ -398,7 +402,8 @@ impl<V: View> RecordCursor<V> {
                     room::copy(self.copy.last_key())?
                 }
                 Looked::Beyond(fence) => {
-                    is_beyond = true;
+                    leaves_leaf = false;
+                    self.ahead.enter(view, To::Before(Some(&fence)), false);
                     fence
                 }
                 Looked::End => return Ok(false),
@@ -406,9 +411,6 @@ impl<V: View> RecordCursor<V> {
             let order = order_of(view);
             if (before.as_ref()).is_some_and(|before| order.compare(&next, before).is_ge()) {
                 return Err(out_of_order(view));
-            }
-            if is_beyond {
-                self.ahead.enter(view, To::Before(Some(&next)), false);
             }
             before = Some(next);
         }
