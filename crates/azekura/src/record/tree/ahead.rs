@@ -6,12 +6,11 @@
 //!
 //! | who | begins to read |
 //! |---|---|
-//! | `read_many` | for 32 keys at a time, the first page of each way that is in no cache, or the run of its value; then it waits for one after the other, and each begins the next level's |
+//! | `read_many` | for 32 keys at a time, the first page of each way that is in no cache, or the run of its value; then it waits for one after the other, and what each needs next begins |
 //! | a walk that leaves its second leaf in one direction | the next two leaves that the node above names; four, then eight, while it continues |
 //!
 //! What was begun and is not wanted any more costs a read. A walk of two leaves begins none.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use super::Core;
@@ -25,10 +24,11 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::tree::{Buffer, Seen, Stated, To};
+use crate::room;
 
 /// Keys whose pages are read together.
 const GROUP: usize = 32;
-/// How often a key is tried with one wait for the device, before it is read with all of them: a page more than the levels of a large tree.
+/// How often a key is tried with a wait for what began, before it is read with all waits: more than a large tree has levels.
 const ROUNDS: u32 = 8;
 /// Leaves that a walk has left when it reads ahead.
 const LEFT: u32 = 2;
@@ -63,19 +63,18 @@ impl Core {
         }
         let _pin = self.log.pin();
         let mut buffer = Buffer::default();
-        // Which keys are still to be shown, by bit.
-        let mut waiting = 0_u32;
+        let mut waiting = Vec::new();
         for (at, key) in keys.iter().enumerate() {
-            let may_wait = Cell::new(false);
-            let shown = self.try_to_lend(key, &mut buffer, &may_wait, |value| visit(at, value));
-            if !passing(shown, failed, key)?.unwrap_or(true) {
-                waiting |= 1 << at;
+            let awaited = self.try_to_lend(key, &mut buffer, None, |value| visit(at, value));
+            if let Some(Some(awaited)) = passing(awaited, failed, key)? {
+                room::more(&mut waiting, 1)?;
+                waiting.push((at, awaited));
             }
         }
-        if waiting != 0 {
-            self.read_waiting(keys, waiting, visit, failed)?;
+        if waiting.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.read_waiting(keys, waiting, visit, failed)
     }
 
     /// Reads those that could not be read at once.
@@ -84,52 +83,49 @@ impl Core {
     fn read_waiting(
         &self,
         keys: &[&[u8]],
-        mut waiting: u32,
+        mut waiting: Vec<(usize, Awaited)>,
         visit: &mut dyn FnMut(usize, Option<&[u8]>),
         failed: &mut Result<()>,
     ) -> Result<()> {
         let mut buffer = Buffer::default();
-        for round in 0..=ROUNDS {
-            for (at, key) in keys.iter().enumerate() {
-                if waiting & 1 << at == 0 {
-                    continue;
-                }
+        for _ in 0..ROUNDS {
+            let mut left = 0;
+            for number in 0..waiting.len() {
+                let (at, awaited) = waiting[number];
+                let key = keys[at];
                 let visit = |value: Option<&[u8]>| visit(at, value);
-                let shown = if round < ROUNDS {
-                    self.try_to_lend(key, &mut buffer, &Cell::new(true), visit)
-                } else {
-                    lend(self, key, visit).map(|()| true)
-                };
-                if passing(shown, failed, key)?.unwrap_or(true) {
-                    waiting &= !(1 << at);
+                let awaited = self.try_to_lend(key, &mut buffer, Some(awaited), visit);
+                if let Some(Some(awaited)) = passing(awaited, failed, key)? {
+                    waiting[left] = (at, awaited);
+                    left += 1;
                 }
             }
-            if waiting == 0 {
-                break;
-            }
+            waiting.truncate(left);
+        }
+        for (at, _) in waiting {
+            let shown = lend(self, keys[at], |value| visit(at, value));
+            passing(shown, failed, keys[at])?;
         }
         Ok(())
     }
 
-    /// Lends the value of `key`, or its absence, to `visit`; whether it did. It waits for the device once at most, if it may; what else it would
-    /// have to wait for is being read.
+    /// Lends the value of `key`, or its absence, to `visit`; else what that waits for, and is being read. It waits for what is `awaited`, which is
+    /// being read since before, and for nothing else.
     #[inline(always)]
     fn try_to_lend(
         &self,
         key: &[u8],
         buffer: &mut Buffer,
-        may_wait: &Cell<bool>,
+        awaited: Option<Awaited>,
         visit: impl FnOnce(Option<&[u8]>),
-    ) -> Result<bool> {
+    ) -> Result<Option<Awaited>> {
         let load = |number: u32, stated: &Stated<'_>| {
-            let loaded = self
-                .tree
-                .nodes
-                .load_if(number, stated, may_wait.replace(false));
-            match loaded {
+            let page = Awaited::Page(number);
+            let may_wait = awaited == Some(page);
+            match self.tree.nodes.load_if(number, stated, may_wait) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(None),
-                Err(error) => Err(Some(error)),
+                Ok(false) => Err(Ok(page)),
+                Err(error) => Err(Err(error)),
             }
         };
         let stem = stem_of(key);
@@ -139,21 +135,32 @@ impl Core {
         };
         let seen = match seen {
             Ok(Some(seen)) => seen,
-            Ok(None) | Err(None) => return Ok(false),
-            Err(Some(error)) => return Err(error),
+            Ok(None) => return Ok(Some(Awaited::Other)),
+            Err(Ok(page)) => return Ok(Some(page)),
+            Err(Err(error)) => return Err(error),
         };
         match seen {
             Seen::Outside(word) if key.len() <= STEM && !RunPlace(word).is_list() => {
-                let value = self.read_run_if(word, may_wait.replace(false))?;
-                let Some(value) = value else {
-                    return Ok(false);
+                let run = Awaited::Run(word);
+                let Some(value) = self.read_run_if(word, awaited == Some(run))? else {
+                    return Ok(Some(run));
                 };
                 visit(Some(&value));
             }
             seen => lend_seen(self, key, (seen, buffer), visit)?,
         }
-        Ok(true)
+        Ok(None)
     }
+}
+
+/// What a key waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Page(u32),
+    /// That of this word.
+    Run(u64),
+    /// Another thread.
+    Other,
 }
 
 /// What was read; `None`, if its damage costs this key, and the others are still to be shown.
