@@ -123,6 +123,8 @@ pub struct Record {
     pub memory_limit: Option<u64>,
     /// Whether the phase ran once before it was measured.
     pub warm: Option<bool>,
+    /// Whether the system's cache had nothing of the store when the phase began.
+    pub cold: Option<bool>,
     /// Latency of the engine that does nothing, in the same loop, as often, right afterwards.
     pub latency_none_us: Option<Percentiles>,
     /// The same where each of its calls waits for the median of this phase: the noise of the machine.

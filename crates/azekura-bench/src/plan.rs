@@ -138,6 +138,9 @@ pub struct Plan {
     /// Run each phase that reads once before it is measured, so that it finds caches as it leaves them
     #[arg(long)]
     pub warm: bool,
+    /// Give up what the system's cache has of the store before each phase but the first, so that it reads the device; of engines with a file
+    #[arg(long, conflicts_with = "warm")]
+    pub cold: bool,
     /// Memory of this process, the system's page cache for its files included, in every phase but a `set` that makes the store
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,6 +67,9 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             group.limit(memory)?;
             is_limited = true;
         }
+        if let (true, true, false, Some(path)) = (plan.cold, T::PERSISTENT, creates, &plan.path) {
+            give_up_pages(path)?;
+        }
         let idle = device();
         let target = match open.take() {
             Some(target) => target,
@@ -106,6 +109,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             cache: plan.cache,
             memory_limit: plan.memory.filter(|_| is_limited),
             warm: warm.then_some(true),
+            cold: (plan.cold && !creates).then_some(true),
             ..Record::default()
         };
         if let Some(us) = &phase.latency_us {
@@ -564,6 +568,31 @@ mod tests {
             };
             assert_eq!([1, 2].map(|index| warm(&found[index])), [None, Some(true)]);
         }
+    }
+
+    #[test]
+    fn cold_phases_give_what_others_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut found = Vec::new();
+        for (at, cold) in ["", "--cold"].into_iter().enumerate() {
+            let plan = Plan {
+                path: Some(folder.path().join(format!("{at}.azt"))),
+                ..plan(&format!(
+                    "--json {cold} --count 3000 --order shuffled --batch 32 --cache 1MiB --ops set,get-value,scan"
+                ))
+            };
+            let mut emit = |phase: Phase| {
+                let Details::Record(record) = phase.details else {
+                    panic!("a record has details of records");
+                };
+                let expected = (at == 1 && phase.op != "set").then_some(true);
+                assert_eq!(record.cold, expected, "{}", phase.op);
+                found.push((phase.hits, phase.digest));
+                Ok(())
+            };
+            Engine::Tree.record(&plan, &mut emit).unwrap();
+        }
+        assert_eq!(found[..3], found[3..]);
     }
 
     #[test]

@@ -75,6 +75,15 @@ pub trait Storage: Send + Sync + Debug {
     /// Fills `buf` from `offset`. `Corrupted` if the storage ends before.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// As `read_at`, if that does not wait for a device. Else `false`, and any bytes are in `buf`: their way from the device has begun,
+    /// where the system begins it without a wait. By default it reads, and may wait.
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        self.read_at(offset, buf).map(|()| true)
+    }
+
+    /// A hint that these bytes will be read soon: their way from the device begins, and nothing waits for it. By default it does nothing.
+    fn read_ahead(&self, _offset: u64, _len: u64) {}
+
     /// Writes all of `bytes` at `offset`, which must lie within the size.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 

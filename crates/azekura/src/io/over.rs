@@ -4,6 +4,8 @@
 //! default methods pass each call to the storage below unchanged; so a type that changes writes also defines
 //! `write_durably`.
 //!
+//! Reads that do not wait, and hints of reads, are not passed on by default: they are ordinary reads, and nothing.
+//!
 //! `backing_file` and `as_file` give access past a storage, so they return `None` by default: such accesses are not seen here.
 
 use std::fmt::Debug;
@@ -28,6 +30,14 @@ macro_rules! over {
                 }
             )*
 
+            /// As it reads, which may wait: see the module's text.
+            fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+                self.read_at(offset, buf).map(|()| true)
+            }
+
+            /// Nothing: see the module's text.
+            fn read_ahead(&self, _offset: u64, _len: u64) {}
+
             /// None: see the module's text.
             fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
                 None
@@ -45,6 +55,14 @@ macro_rules! over {
                     Over::$name(self $(, $argument)*)
                 }
             )*
+
+            fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+                Over::read_at_once(self, offset, buf)
+            }
+
+            fn read_ahead(&self, offset: u64, len: u64) {
+                Over::read_ahead(self, offset, len);
+            }
 
             fn backing_file(&self) -> Option<(&std::fs::File, u64)> {
                 Over::backing_file(self)

@@ -135,17 +135,34 @@ impl Judge<'_> {
             assert!(is_of_damage(error), "{error}");
             errors += 1;
         };
-        for number in 0..self.left.many + 5 {
-            let key = self.left.keys.key(number);
-            match db.get(&key) {
+        let all: Vec<Vec<u8>> = (0..self.left.many + 5)
+            .map(|number| self.left.keys.key(number))
+            .collect();
+        let mut readable = Vec::with_capacity(all.len());
+        for (number, key) in all.iter().enumerate() {
+            let found = db.get(key);
+            readable.push(found.is_ok());
+            match found {
                 Err(error) => note(&error),
                 Ok(found) => assert!(
-                    found.as_ref() == self.records.get(&key) || self.unknown.contains(&key),
+                    found.as_ref() == self.records.get(key) || self.unknown.contains(key),
                     "a wrong answer for key {number}: {:?}",
                     found.map(|value| value.len())
                 ),
             }
         }
+        let mut shown = vec![false; all.len()];
+        let keys: Vec<&[u8]> = all.iter().map(|key| &key[..]).collect();
+        let many = db.read_many(&keys, &mut |at, found| {
+            let right = self.records.get(&all[at]).map(|value| &value[..]);
+            assert!(found == right || self.unknown.contains(&all[at]));
+            assert!(!std::mem::replace(&mut shown[at], true));
+        });
+        assert_eq!(shown, readable, "a key of many, or alone");
+        assert_eq!(
+            many.is_ok(),
+            readable.iter().all(|is_readable| *is_readable)
+        );
         let order = db.order();
         let mut shown: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut passed = 0;

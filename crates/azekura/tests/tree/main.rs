@@ -3,6 +3,7 @@
 //! Each suite draws its configuration and its population from a seed, and prints both if it fails. Lines beginning `tried:` state
 //! how much was tried.
 
+mod ahead;
 mod compact;
 mod contract;
 mod count;

@@ -14,6 +14,7 @@ mod tests;
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -410,6 +411,26 @@ impl Storage for File {
             }
             self.error("cannot read", error, offset)
         })
+    }
+
+    /// What the system's cache has is read; for all else the system is asked to bring it there. An error is that of the read that follows.
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let len = buf.len();
+        let mut parts = [std::io::IoSliceMut::new(buf)];
+        let read = rustix::io::preadv2(&self.file, &mut parts, offset, ReadWriteFlags::NOWAIT);
+        if read == Ok(len) {
+            return Ok(true);
+        }
+        self.read_ahead(offset, len as u64);
+        Ok(false)
+    }
+
+    fn read_ahead(&self, offset: u64, len: u64) {
+        // Without a length it would be all of the file.
+        if let len @ Some(_) = NonZeroU64::new(len) {
+            // Where the system does not take the hint, the read waits.
+            let _ = fadvise(&self.file, offset, len, Advice::WillNeed);
+        }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -325,3 +325,29 @@ fn a_file_that_was_moved_replaced_or_removed_is_seen_and_so_is_its_return() {
     let nameless = File::create_nameless(path.with_extension("nameless")).unwrap();
     nameless.verify_path().unwrap();
 }
+
+#[test]
+fn what_is_read_at_once_is_right_and_all_else_is_read_later() {
+    let (_folder, _path, file) = made(1 << 20);
+    let bytes: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 5) as u8).collect();
+    file.write_at(0, &bytes).unwrap();
+    file.sync().unwrap();
+    let mut buf = [0; 5000];
+    for at in (0..bytes.len() - buf.len()).step_by(90_000) {
+        file.drop_cache().unwrap();
+        file.read_ahead(at as u64, (at % 2) as u64 * 5000);
+        for _ in 0..3 {
+            buf.fill(0);
+            if file.read_at_once(at as u64, &mut buf).unwrap() {
+                assert!(buf[..] == bytes[at..at + buf.len()], "{at}");
+            }
+            file.read_at(at as u64, &mut buf).unwrap();
+            assert!(buf[..] == bytes[at..at + buf.len()], "{at}");
+        }
+    }
+    assert!(file.read_at_once(0, &mut []).unwrap());
+    // What there is not is the error of the read that follows.
+    let end = bytes.len() as u64;
+    assert!(!file.read_at_once(end - 10, &mut buf).unwrap());
+    refusal(file.read_at(end - 10, &mut buf), Kind::Corrupted);
+}

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 pub enum Operation {
     /// `Storage::read_at`. Loads through a map cannot fail.
     Read,
+    /// `Storage::read_ahead`, and a `read_at_once` that reads nothing: hints, which do not fail.
+    ReadAhead,
     /// `Storage::write_at`, and the first half of `write_durably`. Stores through a map cannot fail.
     Write,
     /// `Storage::resize` and `Storage::allocate`.

@@ -323,6 +323,7 @@ impl Disk {
 fn failure(operation: Operation, code: i32, path: &Path) -> Error {
     let what = match operation {
         Operation::Read => "cannot read",
+        Operation::ReadAhead => "cannot read ahead",
         Operation::Write => "cannot write",
         Operation::Resize => "cannot allocate",
         Operation::Discard => "cannot give space back",
@@ -569,6 +570,21 @@ impl Storage for SimStorage {
             buf[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
         Ok(())
+    }
+
+    /// Every second time, by the seed, the cache has it.
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let faults = &self.disk.faults;
+        let asked = faults.count(Operation::ReadAhead) << 32 | faults.count(Operation::Read);
+        if mix(self.disk.seed ^ mix(offset ^ asked)).is_multiple_of(2) {
+            return self.read_at(offset, buf).map(|()| true);
+        }
+        self.read_ahead(offset, buf.len() as u64);
+        Ok(false)
+    }
+
+    fn read_ahead(&self, _offset: u64, _len: u64) {
+        let _ = self.disk.faults.strike(Operation::ReadAhead);
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -142,6 +142,18 @@ pub enum To<'k> {
     First,
 }
 
+impl To<'_> {
+    /// Where the way continues from an inner node.
+    #[inline(always)]
+    pub fn entry(self, node: Node<'_>) -> usize {
+        match self {
+            To::Key(key) => node.child_of(key),
+            To::Before(key) => node.child_before(key),
+            To::First => 0,
+        }
+    }
+}
+
 /// The end of a way, and what must still hold for it to count.
 #[derive(Clone, Copy, Debug)]
 pub struct Descent<'t> {
@@ -218,9 +230,20 @@ impl<S: NodeStore> Tree<S> {
         to: To<'_>,
         level: u32,
     ) -> std::result::Result<Option<Descent<'_>>, S::Fault> {
+        self.way_by(to, level, &|number, stated| self.nodes.load(number, stated))
+    }
+
+    /// As `way`; `load` brings nodes into memory, or ends it.
+    #[inline(always)]
+    pub fn way_by<F>(
+        &self,
+        to: To<'_>,
+        level: u32,
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+    ) -> std::result::Result<Option<Descent<'_>>, F> {
         'again: loop {
             let Some(mut frame) = self.nodes.frame(ROOT) else {
-                self.nodes.load(ROOT, &Stated::default())?;
+                load(ROOT, &Stated::default())?;
                 continue;
             };
             let Some(mut version) = self.begin_at(frame, ROOT, None) else {
@@ -245,11 +268,7 @@ impl<S: NodeStore> Tree<S> {
             loop {
                 let parent = &frame.latch;
                 let node = self.node(frame);
-                let entry = match to {
-                    To::Key(key) => node.child_of(key),
-                    To::Before(key) => node.child_before(key),
-                    To::First => 0,
-                };
+                let entry = to.entry(node);
                 let number = node.child(entry);
                 at -= 1;
                 let lines = if at == 0 {
@@ -262,7 +281,7 @@ impl<S: NodeStore> Tree<S> {
                     continue 'again;
                 }
                 let Some(child) = self.nodes.frame(number) else {
-                    self.load_child(node, entry, number, (parent, version))?;
+                    self.load_child(node, entry, number, (parent, version), load)?;
                     continue 'again;
                 };
                 if at == level {
@@ -287,13 +306,14 @@ impl<S: NodeStore> Tree<S> {
     /// Loads the child of an entry. What fails counts only if the node above is still what it was.
     #[cold]
     #[inline(never)]
-    pub fn load_child(
+    pub fn load_child<F>(
         &self,
         above: Node<'_>,
         entry: usize,
         number: u32,
         (latch, version): (&Latch, u64),
-    ) -> std::result::Result<(), S::Fault> {
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+    ) -> std::result::Result<(), F> {
         let (mut low, mut up) = (Key::default(), Key::default());
         let stated = Stated {
             level: above.level().checked_sub(1),
@@ -303,7 +323,7 @@ impl<S: NodeStore> Tree<S> {
         if !latch.is_still(version) {
             return Ok(());
         }
-        let loaded = self.nodes.load(number, &stated);
+        let loaded = load(number, &stated);
         if latch.is_still(version) {
             loaded
         } else {

@@ -4,8 +4,8 @@
 //! calls is pinned from before, so that it stays there.
 
 use super::walk::TRIES;
-use super::{NodeStore, To, Tree};
-use crate::node::{Found, Node};
+use super::{NodeStore, Stated, To, Tree};
+use crate::node::{Found, Latch, Node};
 
 /// Values up to here are copied without an allocation.
 const SMALL: usize = 64;
@@ -86,18 +86,50 @@ impl<S: NodeStore> Tree<S> {
     /// What there is of `key`.
     #[inline(always)]
     pub fn see(&self, key: &[u8], buffer: &mut Buffer) -> std::result::Result<Seen, S::Fault> {
+        let load = |number, stated: &Stated<'_>| self.nodes.load(number, stated);
+        let begin = |latch: &Latch| Some(latch.begin());
+        match self.see_by(key, buffer, &load, begin)? {
+            Some(seen) => Ok(seen),
+            None => self.see_locked(key, buffer),
+        }
+    }
+
+    /// As `see`, without a wait for a leaf that another thread has; `load` brings nodes into memory, or ends it. `None`: not without a wait.
+    #[inline(always)]
+    pub fn see_at_once<F>(
+        &self,
+        key: &[u8],
+        buffer: &mut Buffer,
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+    ) -> std::result::Result<Option<Seen>, F> {
+        self.see_by(key, buffer, load, Latch::try_begin)
+    }
+
+    /// `None`: `begin` gave no version, or others kept changing the leaf.
+    #[inline(always)]
+    fn see_by<F>(
+        &self,
+        key: &[u8],
+        buffer: &mut Buffer,
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+        begin: impl Fn(&Latch) -> Option<u64>,
+    ) -> std::result::Result<Option<Seen>, F> {
         for _ in 0..TRIES {
-            let end = self.way_to_leaf(To::Key(key))?;
-            let version = end.frame.latch.begin();
+            let Some(end) = self.way_by(To::Key(key), 0, load)? else {
+                continue;
+            };
+            let Some(version) = begin(&end.frame.latch) else {
+                return Ok(None);
+            };
             if !self.is_still(&end) {
                 continue;
             }
             let seen = Seen::in_leaf(self.node(end.frame), key, buffer);
             if end.frame.latch.is_still(version) {
-                return Ok(seen);
+                return Ok(Some(seen));
             }
         }
-        self.see_locked(key, buffer)
+        Ok(None)
     }
 
     #[cold]

@@ -76,6 +76,8 @@ pub struct LeafCopy {
     /// Where each begins, the length of its key, its value.
     entries: Vec<(usize, usize, Place)>,
     key: Key,
+    /// Whether it begins with the leaf's first entry.
+    is_from_start: bool,
     source: Option<Source>,
 }
 
@@ -94,7 +96,13 @@ impl LeafCopy {
         self.entries.len()
     }
 
+    /// Whether what comes before it is in another leaf.
+    pub fn is_from_start(&self) -> bool {
+        self.is_from_start
+    }
+
     fn clear(&mut self) {
+        self.is_from_start = false;
         self.bytes.clear();
         self.entries.clear();
         self.source = None;
@@ -104,6 +112,7 @@ impl LeafCopy {
     pub fn take_from(&mut self, node: Node<'_>, from: &Begin, most: usize) -> Result<Looked> {
         self.clear();
         let at = from.entry(node);
+        self.is_from_start = at == 0;
         let end = node.count().min(at.saturating_add(most));
         (at..end).try_for_each(|at| self.take(node, at))?;
         let mut fence = Key::default();
@@ -125,6 +134,7 @@ impl LeafCopy {
     ) -> Result<Looked> {
         self.clear();
         let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
+        self.is_from_start = end <= most;
         (end.saturating_sub(most)..end).try_for_each(|at| self.take(node, at))?;
         let mut fence = Key::default();
         Ok(if end > 0 {

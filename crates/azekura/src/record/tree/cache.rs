@@ -425,12 +425,12 @@ impl PageCache {
         evicted
     }
 
-    /// Brings a page into memory.
+    /// Brings a page into memory; whether it is there. If it `may_wait` for the device, it is; else the page's read has begun.
     #[cold]
-    pub(super) fn load_page(&self, page: u32, stated: &Stated<'_>) -> Result<()> {
+    pub(super) fn load_page(&self, page: u32, stated: &Stated<'_>, may_wait: bool) -> Result<bool> {
         loop {
             let place = match self.table.at(page) {
-                Location::Hot(_) | Location::Cool(_) => return Ok(()),
+                Location::Hot(_) | Location::Cool(_) => return Ok(true),
                 Location::Cold(place) => place,
                 Location::Empty => {
                     if !self.load_chunk(page)? && self.table.at(page) == Location::Empty {
@@ -458,21 +458,18 @@ impl PageCache {
                 self.give_frame(number);
                 continue;
             }
-            match self.read_page(page, place, stated, self.words(frame)) {
-                Ok(()) => {
-                    let stamp = frame.words[0].load(Ordering::Relaxed);
-                    about.stamp.store(stamp, Ordering::Relaxed);
-                    lock.set_dead(false);
-                    return Ok(());
-                }
-                Err(error) => {
-                    frame.words[1].store(NO_PAGE, Ordering::Relaxed);
-                    self.table.set(page, Location::Cold(place));
-                    drop(lock);
-                    self.give_frame(number);
-                    return Err(error);
-                }
+            let read = self.read_page_if(page, place, stated, (self.words(frame), may_wait));
+            if matches!(read, Ok(true)) {
+                let stamp = frame.words[0].load(Ordering::Relaxed);
+                about.stamp.store(stamp, Ordering::Relaxed);
+                lock.set_dead(false);
+            } else {
+                frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+                self.table.set(page, Location::Cold(place));
+                drop(lock);
+                self.give_frame(number);
             }
+            return read;
         }
     }
 
@@ -500,14 +497,29 @@ impl PageCache {
         stated: &Stated<'_>,
         words: &Words,
     ) -> Result<()> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        match place.units() {
-            1 => self.read_image(page, place, &mut [0; UNIT as usize], words)?,
+        self.read_page_if(page, place, stated, (words, true))?;
+        Ok(())
+    }
+
+    /// As `read_page`; whether it was read. If it may not wait for the device, its read may only have begun.
+    fn read_page_if(
+        &self,
+        page: u32,
+        place: Place,
+        stated: &Stated<'_>,
+        (words, may_wait): (&Words, bool),
+    ) -> Result<bool> {
+        let to = (words, may_wait);
+        let is_read = match place.units() {
+            1 => self.read_image(page, place, &mut [0; UNIT as usize], to)?,
             units => {
                 let mut image = [0; PAGE_MAX];
                 let image = &mut image[..units as usize * UNIT as usize];
-                self.read_image(page, place, image, words)?;
+                self.read_image(page, place, image, to)?
             }
+        };
+        if !is_read {
+            return Ok(false);
         }
         let node = Node::new(&words[HEAD_WORDS..], self.order);
         if !node.is_sound() {
@@ -516,12 +528,18 @@ impl PageCache {
         if !stated.holds_of(node) {
             return Err(self.misnamed(page, Some(place)));
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Reads a page's image by way of a buffer of its size.
+    /// Reads a page's image by way of a buffer of its size; whether it was read.
     #[inline(always)]
-    fn read_image(&self, page: u32, place: Place, image: &mut [u8], words: &Words) -> Result<()> {
+    fn read_image(
+        &self,
+        page: u32,
+        place: Place,
+        image: &mut [u8],
+        (words, may_wait): (&Words, bool),
+    ) -> Result<bool> {
         let identity = (self.log.geometry().salt, self.epoch);
         let storage = self.log.storage();
         let mut put = |at: usize, word: u64| {
@@ -531,12 +549,20 @@ impl PageCache {
                 to.store(word, Ordering::Relaxed);
             }
         };
-        storage
-            .read_at(place.offset(), image)
-            .map_err(|error| error.at(storage.path()).offset(place.offset()))?;
+        let read = if may_wait {
+            storage.read_at(place.offset(), image).map(|()| true)
+        } else {
+            storage.read_at_once(place.offset(), image)
+        };
+        let is_read = read.map_err(|error| error.at(storage.path()).offset(place.offset()))?;
+        if !is_read {
+            return Ok(false);
+        }
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.images
             .decode(image, identity, page, place, &mut put)
-            .map_err(|reason| self.no_page(page, place, reason))
+            .map_err(|reason| self.no_page(page, place, reason))?;
+        Ok(true)
     }
 
     fn no_page(&self, page: u32, place: Place, reason: NoPage) -> Error {

@@ -30,7 +30,7 @@ use super::table::Location;
 use super::view::View;
 use super::walk::advance;
 use crate::error::Result;
-use crate::node::tree::{Begin, Frame, NodeStore, ROOT, To, entries_in};
+use crate::node::tree::{Begin, Frame, NodeStore, ROOT, Stated, To, entries_in};
 use crate::node::{Found, Key, LEVEL_MAX, Latch, Node};
 use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
 use crate::room;
@@ -382,7 +382,8 @@ impl Core {
     fn load_below(&self, above: &Above<'_>, at: usize) -> Result<()> {
         let number = above.node.child(at);
         let parent = (above.latch, above.version);
-        self.tree.load_child(above.node, at, number, parent)
+        let load = |number, stated: &Stated<'_>| self.tree.nodes.load(number, stated);
+        self.tree.load_child(above.node, at, number, parent, &load)
     }
 
     /// Makes unknown how many records lie above a leaf that is held and being changed, so that their number is another.

@@ -18,6 +18,7 @@
 //! ```text
 //!   update, read, walk     one record, many, in order          -- node::tree: ways, locks, division, joining
 //!   view, snapshot         reading the store as it is, as it was at a cut      transaction  writes that rest on that
+//!   ahead                  many keys at once, and the leaves next to come: reads of the device that overlap
 //!   load                   ascending records into an empty store
 //!   range, pop             ranges counted and removed; the first and the last record taken out
 //!   cache, nodes           frames of pages, and their changes     resize  their number     table  where each page is     cut  moments, and what they need
@@ -33,6 +34,7 @@
 //! of versions; the room; the log. A snapshot that is dropped in an update's closure takes hold of the cuts under a latch: who has them waits
 //! for latches in `clear` and the removal of a range only, alone.
 
+mod ahead;
 mod background;
 mod bitmap;
 mod cache;
@@ -436,6 +438,12 @@ impl TreeDb {
 impl Reader for TreeDb {
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         self.core.read(key, visit)
+    }
+
+    /// As the contract states; pages that are not in memory are read up to 32 at once. Where a page is damaged, or cannot be read, the other
+    /// keys are shown all the same, and the first error is returned.
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.core.read_many(keys, visit)
     }
 
     fn scan_past(

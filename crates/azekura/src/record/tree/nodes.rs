@@ -60,6 +60,15 @@ impl PageCache {
         (self.shape.bytes() == UNIT).then_some(Plain(self))
     }
 
+    /// As `load`; whether the page is in memory. If it may not wait for the device, its read may only have begun.
+    pub(super) fn load_if(&self, number: u32, stated: &Stated<'_>, may_wait: bool) -> Result<bool> {
+        let loaded = self.load_page(number, stated, may_wait);
+        loaded.map_err(|error| match error.kind() {
+            Kind::Corrupted | Kind::Io => error.detail(costs(stated)),
+            _ => error,
+        })
+    }
+
     /// Whether changes are those of a journal that is being replayed.
     pub(super) fn is_replaying(&self) -> bool {
         self.unlogged.load(Ordering::Relaxed) == REPLAYED
@@ -363,11 +372,8 @@ impl NodeStore for PageCache {
     }
 
     fn load(&self, number: u32, stated: &Stated<'_>) -> Result<()> {
-        let loaded = self.load_page(number, stated);
-        loaded.map_err(|error| match error.kind() {
-            Kind::Corrupted | Kind::Io => error.detail(costs(stated)),
-            _ => error,
-        })
+        self.load_if(number, stated, true)?;
+        Ok(())
     }
 
     #[inline(always)]

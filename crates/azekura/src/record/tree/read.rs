@@ -21,15 +21,27 @@ pub(super) fn lend<R>(
 ) -> Result<R> {
     let _pin = view.core().log.pin();
     let mut buffer = Buffer::default();
-    match view.see(stem_of(key), &mut buffer)? {
+    let seen = view.see(stem_of(key), &mut buffer)?;
+    lend_seen(view, key, (seen, &buffer), visit)
+}
+
+/// Lends what was seen of `key`, by a thread that is pinned since before.
+#[inline(always)]
+pub(super) fn lend_seen<R>(
+    view: impl View,
+    key: &[u8],
+    (seen, buffer): (Seen, &Buffer),
+    visit: impl FnOnce(Option<&[u8]>) -> R,
+) -> Result<R> {
+    match seen {
         seen if key.len() > STEM => {
-            let value = value_beyond(view, key, seen, &buffer)?;
+            let value = value_beyond(view, key, seen, buffer)?;
             Ok(visit(value.as_deref()))
         }
         Seen::Absent => Ok(visit(None)),
         Seen::Copied(len) => Ok(visit(Some(buffer.bytes(len)))),
         seen @ Seen::Outside(word) if RunPlace(word).is_list() => {
-            let value = value_beyond(view, key, seen, &buffer)?;
+            let value = value_beyond(view, key, seen, buffer)?;
             Ok(visit(value.as_deref()))
         }
         Seen::Outside(word) => {

@@ -83,6 +83,12 @@ impl Core {
 
     /// The value that a word of a leaf names. `Corrupted` with the offset, `Io`, `Full`.
     pub(super) fn read_run(&self, word: u64) -> Result<Vec<u8>> {
+        let value = self.read_run_if(word, true)?;
+        Ok(value.unwrap_or_default())
+    }
+
+    /// As `read_run`; `None`: it may not wait for the device, and the run's read has begun.
+    pub(super) fn read_run_if(&self, word: u64, may_wait: bool) -> Result<Option<Vec<u8>>> {
         let place = RunPlace(word);
         let offset = place.unit() * UNIT;
         let storage = self.log.storage();
@@ -97,14 +103,19 @@ impl Core {
         let len = (place.units() * UNIT).min(size.saturating_sub(offset));
         let mut bytes = room::vec(len as usize)?;
         bytes.resize(len as usize, 0);
-        storage
-            .read_at(offset, &mut bytes)
-            .map_err(|error| error.at(storage.path()).offset(offset))?;
+        let read = if may_wait {
+            storage.read_at(offset, &mut bytes).map(|()| true)
+        } else {
+            storage.read_at_once(offset, &mut bytes)
+        };
+        if !read.map_err(|error| error.at(storage.path()).offset(offset))? {
+            return Ok(None);
+        }
         let salt = self.log.geometry().salt;
         let value = place.decode(salt, &bytes).ok_or_else(damaged)?.len();
         bytes.drain(..super::layout::RUN_HEAD);
         bytes.truncate(value);
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// What stood outside for a value is superseded by a change at `position`.

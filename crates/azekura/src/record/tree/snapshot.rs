@@ -16,7 +16,7 @@
 //! Snapshots are ended, the oldest first, when what only they need is more than they may hold, or an update finds no room: reading one
 //! is `TooOld` from then on. It does not know what is kept (`cut`), nor what is free when it ends (`space`).
 
-use std::ops::RangeBounds;
+use std::ops::{self, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -233,10 +233,21 @@ impl Snapshot<'_> {
         Ok(())
     }
 
-    /// Calls `read` with the leaf where a way leads, until it has seen a state that counts. `fence` is where the part ends that was
-    /// looked at last, if there is a next one.
+    /// As `descend_to`, to the leaf.
     fn descend<R>(
         &self,
+        to: To<'_>,
+        fence: Option<&mut Option<Vec<u8>>>,
+        read: &mut dyn FnMut(Node<'_>) -> R,
+    ) -> Result<R> {
+        self.descend_to(0, to, fence, read)
+    }
+
+    /// Calls `read` with the node of a level where a way leads, or the root below it, until it has seen a state that counts. `fence` is where
+    /// the part ends that was looked at last, if there is a next one.
+    fn descend_to<R>(
+        &self,
+        least: u8,
         to: To<'_>,
         mut fence: Option<&mut Option<Vec<u8>>>,
         read: &mut dyn FnMut(Node<'_>) -> R,
@@ -257,14 +268,10 @@ impl Snapshot<'_> {
             };
             let mut has_next = (false, false);
             let step = self.with_page(page, &stated, &mut |node| {
-                if node.level() == 0 {
+                if node.level() <= least {
                     return Step::Leaf(read(node));
                 }
-                let entry = match to {
-                    To::Key(key) => node.child_of(key),
-                    To::Before(key) => node.child_before(key),
-                    To::First => 0,
-                };
+                let entry = to.entry(node);
                 has_next = (
                     node.lower_of(entry, &mut next.0).is_some(),
                     node.upper_of(entry, &mut next.1).is_some(),
@@ -388,6 +395,21 @@ impl View for &Snapshot<'_> {
         self.descend(To::Before(key), None, &mut |node| {
             copy.take_before(node, key, most)
         })?
+    }
+
+    fn read_ahead(&self, to: To<'_>, is_rising: bool, leaves: ops::Range<usize>) -> usize {
+        let pages = &self.core.tree.nodes;
+        let place_of = |page| match pages.cuts.version(page, self.cut)?.image {
+            Kept::Image(place) => Some(place),
+            Kept::Words(_) => None,
+        };
+        let place_of = |page| place_of(page).or_else(|| pages.place_of_cold(page));
+        let asked = self.descend_to(1, to, None, &mut |node| match node.level() {
+            0 => 0,
+            _ => pages.read_ahead(node, (to, is_rising), leaves.clone(), place_of),
+        });
+        // What cannot be read is reported by who needs it.
+        asked.unwrap_or(0)
     }
 
     fn is_as_copied(&self, _: &LeafCopy) -> bool {

@@ -3,6 +3,8 @@
 //! Who reads is pinned for as long as it looks at what a word names: its units are not used again meanwhile. It does not know what is
 //! looked for.
 
+use std::ops::Range;
+
 use super::Core;
 use crate::error::Result;
 use crate::node::Node;
@@ -18,6 +20,9 @@ pub(super) trait View: Copy {
     fn take_from(&self, from: &Begin, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
     /// Copies up to `most` entries that end with the last one less than a key, or of all.
     fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked>;
+    /// Begins to read the leaves before or after the one where a way leads, by their number from there, as far as the node above names them;
+    /// how many it named.
+    fn read_ahead(&self, to: To<'_>, is_rising: bool, leaves: Range<usize>) -> usize;
     /// Whether a look at a leaf that was copied would give the same now.
     fn is_as_copied(&self, copy: &LeafCopy) -> bool;
     /// Where the smallest part ends that has a place and cannot be loaded; `None`: nowhere.
@@ -47,6 +52,16 @@ impl View for &Core {
 
     fn take_before(&self, key: Option<&[u8]>, most: usize, copy: &mut LeafCopy) -> Result<Looked> {
         self.tree.take_before(key, most, copy)
+    }
+
+    fn read_ahead(&self, to: To<'_>, is_rising: bool, leaves: Range<usize>) -> usize {
+        // What cannot be read is reported by who needs it.
+        let Ok(Some(end)) = self.tree.way(to, 1) else {
+            return 0;
+        };
+        let pages = &self.tree.nodes;
+        let place_of = |page| pages.place_of_cold(page);
+        pages.read_ahead(self.tree.node(end.frame), (to, is_rising), leaves, place_of)
     }
 
     fn is_as_copied(&self, copy: &LeafCopy) -> bool {

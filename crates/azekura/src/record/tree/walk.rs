@@ -7,6 +7,7 @@
 
 use std::ops::ControlFlow;
 
+use super::ahead::ReadAhead;
 use super::cluster::{Cluster, cluster_of, is_long, stem_of};
 use super::is_damage;
 use super::layout::RunPlace;
@@ -14,7 +15,7 @@ use super::view::View;
 use crate::engine::{Bookmark, Cursor, Damaged, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::log::manifest::remedy;
-use crate::node::tree::{Begin, LeafCopy, Looked, Place};
+use crate::node::tree::{Begin, LeafCopy, Looked, Place, To};
 use crate::order::Order;
 use crate::record::key_bookmark;
 use crate::room;
@@ -181,6 +182,7 @@ pub(super) fn walk(
     };
     let mut copy = LeafCopy::default();
     let mut most = FIRST;
+    let mut ahead = ReadAhead::default();
     loop {
         let _pin = view.core().log.pin();
         let looked = match view.take_from(&beginning.from, most, &mut copy) {
@@ -195,7 +197,10 @@ pub(super) fn walk(
         };
         match looked {
             Looked::End => return Ok(None),
-            Looked::Beyond(fence) => go_to(view, &mut beginning, Begin::At(fence))?,
+            Looked::Beyond(fence) => {
+                go_to(view, &mut beginning, Begin::At(fence))?;
+                ahead.enter(view, beginning.from.to(), true);
+            }
             Looked::Records => {
                 let mut stopped = None;
                 let shown = show_copied(view, &copy, &beginning, &mut |key, value| match value {
@@ -234,6 +239,7 @@ pub(super) struct RecordCursor<V> {
     /// How many entries are copied at the next look in this direction.
     most: usize,
     is_rising: bool,
+    ahead: ReadAhead,
     key: Vec<u8>,
     value: Vec<u8>,
     is_placed: bool,
@@ -259,6 +265,7 @@ impl<V: View> RecordCursor<V> {
             members: None,
             most: 1,
             is_rising: true,
+            ahead: ReadAhead::default(),
             key: Vec::new(),
             value: Vec::new(),
             is_placed: false,
@@ -343,6 +350,7 @@ impl<V: View> RecordCursor<V> {
         self.most = if continues && is_rising == self.is_rising {
             self.most.saturating_mul(MORE)
         } else {
+            self.ahead = ReadAhead::default();
             1
         };
         self.is_rising = is_rising;
@@ -365,7 +373,10 @@ impl<V: View> RecordCursor<V> {
                     };
                     go_to(view, &mut beginning, Begin::After(room::copy(key)?))?;
                 }
-                Looked::Beyond(fence) => go_to(view, &mut beginning, Begin::At(fence))?,
+                Looked::Beyond(fence) => {
+                    go_to(view, &mut beginning, Begin::At(fence))?;
+                    self.ahead.enter(view, beginning.from.to(), true);
+                }
                 Looked::End => return Ok(false),
             }
         }
@@ -374,18 +385,27 @@ impl<V: View> RecordCursor<V> {
     fn backward(&mut self, mut before: Option<Vec<u8>>, continues: bool) -> Result<bool> {
         self.is_placed = false;
         let most = self.most(continues, false);
+        // A fence that is the leaf's first key leads to the one before it at once.
+        let mut leaves_leaf = continues && self.copy.is_from_start();
         loop {
             let view = self.view;
             let _pin = view.core().log.pin();
             let next = match view.take_before(before.as_deref(), most, &mut self.copy)? {
                 Looked::Records => {
+                    if std::mem::take(&mut leaves_leaf) {
+                        self.ahead.enter(view, To::Before(before.as_deref()), false);
+                    }
                     let which = before.as_deref().map_or(Which::Last, Which::Before);
                     if self.arrive(self.copy.count().saturating_sub(1), which)? {
                         return Ok(true);
                     }
                     room::copy(self.copy.last_key())?
                 }
-                Looked::Beyond(fence) => fence,
+                Looked::Beyond(fence) => {
+                    leaves_leaf = false;
+                    self.ahead.enter(view, To::Before(Some(&fence)), false);
+                    fence
+                }
                 Looked::End => return Ok(false),
             };
             let order = order_of(view);
