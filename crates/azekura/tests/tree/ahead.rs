@@ -1,6 +1,6 @@
 //! Pages that are read while others are: many keys at once, and the leaves that a walk comes to next.
 //!
-//! A storage with a cache that it is asked to fill notes in which order reads begin and are waited for, so that it is seen which
+//! A storage whose cache is filled by hints notes in which order reads begin and are waited for, so that it is seen which
 //! overlap. Stores on a simulated disk, which has in its cache what its seed says, are compared with a sorted map: each key is
 //! answered once, whatever is in which cache, next to writers, and where reads fail.
 
@@ -231,6 +231,9 @@ fn walks_read_ahead_as_far_as_they_come() {
     tried_at_least(walks, 20, "walks");
 }
 
+/// What was shown of a key; the value, if it is there.
+type Shown = Option<Option<Vec<u8>>>;
+
 /// A store on a simulated disk, and what is in it.
 struct Store {
     keys: Keys,
@@ -288,7 +291,7 @@ impl Store {
     }
 
     /// Reads them: what was shown of each, and the error.
-    fn read(db: &TreeDb, keys: &[Vec<u8>]) -> (Vec<Option<Option<Vec<u8>>>>, Result<()>) {
+    fn read(db: &TreeDb, keys: &[Vec<u8>]) -> (Vec<Shown>, Result<()>) {
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         let mut shown = vec![None; keys.len()];
         let read = db.read_many(&keys, &mut |at, value| {

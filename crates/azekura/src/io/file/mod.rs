@@ -413,7 +413,7 @@ impl Storage for File {
         })
     }
 
-    /// What the system's cache has is read; for all else the system is asked to bring it there. An error is that of the read that follows.
+    /// What the system's cache has is read; all else the system begins to bring there. An error is that of the read that follows.
     fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
         let len = buf.len();
         let mut parts = [std::io::IoSliceMut::new(buf)];

@@ -281,7 +281,7 @@ impl<S: NodeStore> Tree<S> {
                     continue 'again;
                 }
                 let Some(child) = self.nodes.frame(number) else {
-                    self.load_child(node, entry, number, (parent, version), load)?;
+                    Self::load_child(node, entry, number, (parent, version), load)?;
                     continue 'again;
                 };
                 if at == level {
@@ -307,7 +307,6 @@ impl<S: NodeStore> Tree<S> {
     #[cold]
     #[inline(never)]
     pub fn load_child<F>(
-        &self,
         above: Node<'_>,
         entry: usize,
         number: u32,

@@ -22,6 +22,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::Core;
+use super::cache::PageCache;
 use super::cluster::{STEM, cluster_of, list_at, stem_of, stems_of};
 use super::image::lists_in;
 use super::layout::RunPlace;
@@ -30,7 +31,7 @@ use super::table::Location;
 use super::view::View;
 use super::walk::advance;
 use crate::error::Result;
-use crate::node::tree::{Begin, Frame, NodeStore, ROOT, Stated, To, entries_in};
+use crate::node::tree::{Begin, Frame, NodeStore, ROOT, Stated, To, Tree, entries_in};
 use crate::node::{Found, Key, LEVEL_MAX, Latch, Node};
 use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
 use crate::room;
@@ -383,7 +384,7 @@ impl Core {
         let number = above.node.child(at);
         let parent = (above.latch, above.version);
         let load = |number, stated: &Stated<'_>| self.tree.nodes.load(number, stated);
-        self.tree.load_child(above.node, at, number, parent, &load)
+        Tree::<PageCache>::load_child(above.node, at, number, parent, &load)
     }
 
     /// Makes unknown how many records lie above a leaf that is held and being changed, so that their number is another.
