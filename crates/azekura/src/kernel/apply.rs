@@ -141,7 +141,9 @@ fn find<P: Payload>(
     let slots = Slots::read(copy)?;
     let head = slots.head.clone();
     if slots.engine() == Some(APPLYING) {
-        let block = slots.current(APPLYING).map_err(|error| error.at(copy.path()))?;
+        let block = slots
+            .current(APPLYING)
+            .map_err(|error| error.at(copy.path()))?;
         return match ApplyMark::decode(&block.payload) {
             Some(mark) if mark.step == step => Ok((block, Found::Marked(mark.used))),
             mark => {
@@ -164,7 +166,10 @@ fn find<P: Payload>(
     })?;
     if payload.geometry != changes.head.geometry() {
         let of = |geometry: Geometry| format!("store {:08x}", geometry.salt);
-        let error = Error::new(Kind::Invalid, "the changes are of another store than the copy");
+        let error = Error::new(
+            Kind::Invalid,
+            "the changes are of another store than the copy",
+        );
         return Err(error
             .at(copy.path())
             .found(of(payload.geometry), of(changes.head.geometry())));

@@ -325,8 +325,9 @@ impl List {
             head.geometry().offset_of(0),
             head.geometry().offset_of(head.segments),
         );
-        let is_within =
-            |from: u64, len: u64| from >= first && from.checked_add(len).is_some_and(|to| to <= end);
+        let is_within = |from: u64, len: u64| {
+            from >= first && from.checked_add(len).is_some_and(|to| to <= end)
+        };
         let mut take = Take(bytes);
         let pieces = take.all(|take| {
             let (offset, len, sum) = (take.u64()?, take.u32()?, take.u32()?);
@@ -423,7 +424,10 @@ mod tests {
         Step {
             engine: *b"tree\0\0\0\0",
             salt: 5,
-            since: Moment { number: 2, drawn: 7 },
+            since: Moment {
+                number: 2,
+                drawn: 7,
+            },
             to: Moment {
                 number: 9,
                 drawn: u64::MAX,
@@ -436,7 +440,13 @@ mod tests {
         let id = step().id(step().to);
         assert_eq!(id.to_string(), "00000005-9-ffffffffffffffff");
         assert_eq!(id.to_string().parse::<CheckpointId>().unwrap(), id);
-        for text in ["", "5-9-f", "00000005-9", "00000005-09-ffffffffffffffff", "a/b-c"] {
+        for text in [
+            "",
+            "5-9-f",
+            "00000005-9",
+            "00000005-09-ffffffffffffffff",
+            "a/b-c",
+        ] {
             refusal(text.parse::<CheckpointId>(), Kind::Invalid);
         }
     }

@@ -107,7 +107,8 @@ pub fn write_changes<P: Payload>(
             done += bytes.len() as u64;
         }
     }
-    list.blank.push((journal + journal_len, after_journal - journal - journal_len));
+    list.blank
+        .push((journal + journal_len, after_journal - journal - journal_len));
     let mut needed = changed.needed.to_vec();
     needed.sort_unstable_by_key(|segment| segment.index);
     let mut next = 0;

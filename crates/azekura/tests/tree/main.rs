@@ -5,6 +5,7 @@
 
 mod compact;
 mod contract;
+mod copies;
 mod damage;
 mod defects;
 mod formats;

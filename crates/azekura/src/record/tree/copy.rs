@@ -79,7 +79,8 @@ impl TreeDb {
     ) -> Result<CheckpointId> {
         gate::outside_updates()?;
         create_whole(directory, name, |storage| {
-            self.core.copy_changes_onto(since, storage.as_ref(), progress)
+            self.core
+                .copy_changes_onto(since, storage.as_ref(), progress)
         })
     }
 
@@ -190,7 +191,9 @@ impl Core {
         let nodes = &self.tree.nodes;
         let chunks = nodes.table.extents();
         let parts = chunks.iter().chain(&state.bitmaps);
-        let parts = parts.chain(&state.committed.root).map(|part| (part.offset, part.len));
+        let parts = parts
+            .chain(&state.committed.root)
+            .map(|part| (part.offset, part.len));
         ranges.extend(parts);
         for group in nodes.space.room().named() {
             needed.push(Segment::new(group.index, group.segments, 0));

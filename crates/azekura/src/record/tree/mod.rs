@@ -74,8 +74,8 @@ use std::time::Duration;
 
 use cache::PageCache;
 
-pub use crate::record::compression::Compression;
 pub use crate::kernel::changes::CheckpointId;
+pub use crate::record::compression::Compression;
 pub use repair::{TreeRepairReport, repair};
 pub use snapshot::Snapshot;
 pub use transaction::{Isolation, Transaction};

@@ -820,7 +820,11 @@ impl SpaceGuard<'_> {
                 // What was written since the durable checkpoint stands in units that it does not name.
                 let mut pairs = named.iter().zip(&group.named);
                 let is_written = pairs.any(|(named, before)| named & !before != 0);
-                let changed = if is_written { durable + 1 } else { group.changed };
+                let changed = if is_written {
+                    durable + 1
+                } else {
+                    group.changed
+                };
                 self.state.naming.insert(index, (named, changed));
             }
         }
