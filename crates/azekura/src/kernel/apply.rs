@@ -13,7 +13,9 @@
 //!
 //! It does not know what stands in the pieces.
 
-use super::changes::{APPLYING, ApplyMark, CheckpointId, Head, List, Moment, Piece, damaged};
+use super::changes::{
+    APPLYING, ApplyMark, ChangedPiece, CheckpointId, CheckpointNumber, Head, List, damaged,
+};
 use super::superblock::{Payload, Slots};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{SIZE, Superblock};
@@ -65,13 +67,13 @@ impl<'c, P: Payload> Changes<'c, P> {
     }
 
     /// Shows each piece, with its bytes, which verify.
-    fn each(&self, show: &mut dyn FnMut(Piece, &[u8]) -> Result<()>) -> Result<()> {
+    fn each(&self, show: &mut dyn FnMut(ChangedPiece, &[u8]) -> Result<()>) -> Result<()> {
         let mut at = SIZE;
         let mut bytes = Vec::new();
         for piece in &self.list.pieces {
             bytes.resize(piece.len as usize, 0);
             self.storage.read_at(at, &mut bytes)?;
-            if Piece::of(self.head.step.salt, piece.offset, &bytes) != *piece {
+            if ChangedPiece::of(self.head.step.salt, piece.offset, &bytes) != *piece {
                 return Err(damaged("a piece").at(self.storage.path()).offset(at));
             }
             show(*piece, &bytes)?;
@@ -98,7 +100,7 @@ enum Found {
 pub fn apply<P: Payload>(
     copy: &dyn Storage,
     changes: &dyn Storage,
-    moment_of: &dyn Fn(&P) -> Result<Moment>,
+    moment_of: &dyn Fn(&P) -> Result<CheckpointNumber>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckpointId> {
     let total = 2 * changes.size()?;
@@ -135,7 +137,7 @@ pub fn apply<P: Payload>(
 fn find<P: Payload>(
     copy: &dyn Storage,
     changes: &Changes<'_, P>,
-    moment_of: &dyn Fn(&P) -> Result<Moment>,
+    moment_of: &dyn Fn(&P) -> Result<CheckpointNumber>,
 ) -> Result<(Superblock, Found)> {
     let step = changes.head.step;
     let slots = Slots::read(copy)?;

@@ -65,14 +65,14 @@ const PIECE_SEED: u32 = 0x4348_5049;
 
 /// A checkpoint in the history of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Moment {
+pub struct CheckpointNumber {
     /// How many states the store was in at checkpoints before.
     pub number: u64,
     /// What was drawn for it: histories that part give the same numbers, and not this.
     pub drawn: u64,
 }
 
-impl Moment {
+impl CheckpointNumber {
     /// Gives 16 bytes.
     pub fn give(self, give: &mut Give) {
         give.u64(self.number).u64(self.drawn);
@@ -91,7 +91,7 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointId {
     pub(crate) salt: u32,
-    pub(crate) moment: Moment,
+    pub(crate) moment: CheckpointNumber,
 }
 
 impl CheckpointId {
@@ -103,7 +103,7 @@ impl CheckpointId {
 
 impl fmt::Display for CheckpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Moment { number, drawn } = self.moment;
+        let CheckpointNumber { number, drawn } = self.moment;
         write!(f, "{:08x}-{number}-{drawn:016x}", self.salt)
     }
 }
@@ -117,7 +117,7 @@ impl FromStr for CheckpointId {
             let (number, drawn) = rest.split_once('-')?;
             let id = Self {
                 salt: u32::from_str_radix(salt, 16).ok()?,
-                moment: Moment {
+                moment: CheckpointNumber {
                     number: number.parse().ok()?,
                     drawn: u64::from_str_radix(drawn, 16).ok()?,
                 },
@@ -140,9 +140,9 @@ pub struct Step {
     /// The salt of the store.
     pub salt: u32,
     /// A copy is at this one before.
-    pub since: Moment,
+    pub since: CheckpointNumber,
     /// And at this one after.
-    pub to: Moment,
+    pub to: CheckpointNumber,
 }
 
 impl Step {
@@ -156,13 +156,13 @@ impl Step {
         Some(Self {
             engine: *take.bytes(8)?.first_chunk()?,
             salt: take.u32()?,
-            since: Moment::take(take)?,
-            to: Moment::take(take)?,
+            since: CheckpointNumber::take(take)?,
+            to: CheckpointNumber::take(take)?,
         })
     }
 
     /// One of the checkpoints.
-    pub fn id(&self, moment: Moment) -> CheckpointId {
+    pub fn id(&self, moment: CheckpointNumber) -> CheckpointId {
         CheckpointId {
             salt: self.salt,
             moment,
@@ -268,7 +268,7 @@ pub fn damaged(what: &str) -> Error {
 
 /// Bytes of the copy that stand in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ChangedPiece {
     /// The offset in the copy.
     pub offset: u64,
     /// Their length.
@@ -277,7 +277,7 @@ pub struct Piece {
     pub sum: u32,
 }
 
-impl Piece {
+impl ChangedPiece {
     /// The piece of these bytes.
     pub fn of(salt: u32, offset: u64, bytes: &[u8]) -> Self {
         let seed = crc(salt ^ PIECE_SEED, &offset.to_le_bytes());
@@ -293,7 +293,7 @@ impl Piece {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
     /// In the order of their bytes.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ChangedPiece>,
     /// Ranges of the copy that are zeros: offset, length.
     pub blank: Vec<(u64, u64)>,
 }
@@ -332,7 +332,7 @@ impl List {
         let pieces = take.all(|take| {
             let (offset, len, sum) = (take.u64()?, take.u32()?, take.u32()?);
             let is_piece = u64::from(len) <= PIECE_MAX && is_within(offset, len.into());
-            is_piece.then_some(Piece { offset, len, sum })
+            is_piece.then_some(ChangedPiece { offset, len, sum })
         })?;
         let blank = take.all(|take| {
             let (offset, len) = (take.u64()?, take.u64()?);
@@ -424,11 +424,11 @@ mod tests {
         Step {
             engine: *b"tree\0\0\0\0",
             salt: 5,
-            since: Moment {
+            since: CheckpointNumber {
                 number: 2,
                 drawn: 7,
             },
-            to: Moment {
+            to: CheckpointNumber {
                 number: 9,
                 drawn: u64::MAX,
             },
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn each_byte_of_a_head_counts() {
-        let piece = Piece::of(5, 1 << 16, b"bytes");
+        let piece = ChangedPiece::of(5, 1 << 16, b"bytes");
         let list = List {
             pieces: vec![piece],
             blank: vec![(2 << 16, 1 << 16)],

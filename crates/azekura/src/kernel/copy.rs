@@ -10,7 +10,7 @@
 //!
 //! It does not know what stands in the segments: what is damaged is so in the copy.
 
-use super::changes::{Head, List, PIECE_MAX, Piece, Step};
+use super::changes::{ChangedPiece, Head, List, PIECE_MAX, Step};
 use super::superblock::{Payload, SuperblockPair};
 use crate::error::Result;
 use crate::format::superblock::SIZE;
@@ -103,7 +103,7 @@ pub fn write_changes<P: Payload>(
                 }
             }
             target.write_at(SIZE + done, &bytes)?;
-            list.pieces.push(Piece::of(salt, at, &bytes));
+            list.pieces.push(ChangedPiece::of(salt, at, &bytes));
             done += bytes.len() as u64;
         }
     }

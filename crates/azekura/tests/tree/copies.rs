@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::engine::{Engine, Persistent, Reader};
-use azekura::io::sim::SimDisk;
+use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
+use azekura::kernel::SuperblockPair;
 use azekura::record::hash::HashDb;
+use azekura::record::tree::layout::Super;
 use azekura::record::tree::{CheckpointId, CreateOptions, OpenOptions, TreeDb, repair};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::suite::{case, share, tried_at_least};
@@ -796,6 +798,49 @@ fn what_is_not_complete_is_not_opened() {
         assert_file_holds(&file, &OpenOptions::new(), &model);
     }
     tried_at_least(marked, 10, "copies with changes that are not complete");
+}
+
+/// A copy that another system opened, and closed, is at the same checkpoint; its journal had an epoch of its own since.
+#[test]
+fn epochs_that_a_copy_had_are_not_used_again() {
+    let disk = SimDisk::new(round_seed());
+    let options = CreateOptions::new()
+        .segment_size(64u64 << 10)
+        .background(false)
+        .capacity(SimDisk::FILE_SIZE_MAX);
+    let db = TreeDb::create_in(&disk.directory(), Path::new(STORE), &options).unwrap();
+    put(&db, 0);
+    let copy = Path::new(COPY);
+    let since = db.copy_in(&disk.directory(), copy, &mut quiet).unwrap();
+    put(&db, 1);
+    let name = changes_of(1);
+    db.copy_changes_in(since, &disk.directory(), Path::new(&name), &mut quiet)
+        .unwrap();
+    let mut model = Model::new();
+    let mut states = disk.crash_states(disk.events(), &Limits::default());
+    let mut disk = states.next().unwrap();
+    let superblock = |disk: &SimDisk| {
+        let storage = on(disk, COPY, Access::Read).unwrap();
+        SuperblockPair::<Super>::read(&*storage).unwrap().payload
+    };
+    let first = superblock(&disk);
+    for _ in 0..3 {
+        let copy =
+            TreeDb::open_on(on(&disk, COPY, Access::Write).unwrap(), &options.opening).unwrap();
+        model = records_of(&copy);
+        copy.close().unwrap();
+        let mut states = disk.crash_states(disk.events(), &Limits::default());
+        disk = states.next().unwrap();
+    }
+    let opened = superblock(&disk);
+    assert!(opened.epoch > first.epoch, "{opened:?}");
+    apply_on(&disk, 1).unwrap();
+    let applied = superblock(&disk);
+    assert!(applied.epoch >= opened.epoch, "{applied:?}");
+    assert!(applied.next_sequence >= opened.next_sequence, "{applied:?}");
+    let copy = TreeDb::open_on(on(&disk, COPY, Access::Write).unwrap(), &options.opening).unwrap();
+    assert_ne!(records_of(&copy), model);
+    assert_holds(&copy, &records_of(&db));
 }
 
 /// Changes are as long as what changed, roughly.

@@ -22,7 +22,7 @@ use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
 use super::space::SpaceSizes;
 use super::table::Location;
 use crate::error::{Kind, Result};
-use crate::kernel::changes::Moment;
+use crate::kernel::changes::CheckpointNumber;
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{End, Log, Reserve, Use, parts};
@@ -45,9 +45,9 @@ pub(super) struct Checkpoint {
     /// Parts of its bitmaps.
     pub(super) bitmaps: Vec<Extent>,
     /// Which one it is.
-    pub(super) moment: Moment,
+    pub(super) moment: CheckpointNumber,
     /// Those that copies were made of, oldest first.
-    pub(super) copied: Vec<Moment>,
+    pub(super) copied: Vec<CheckpointNumber>,
     /// The next one is to be copied.
     pub(super) is_to_be_copied: bool,
 }
@@ -254,7 +254,7 @@ impl Core {
         let mut moment = state.moment;
         // Of the same units is of the same records: none is written over while it is named.
         if is_changed || state.committed.superblock.payload.root.is_none() {
-            moment = Moment {
+            moment = CheckpointNumber {
                 number: moment.number + 1,
                 drawn: self.log.storage().entropy(),
             };

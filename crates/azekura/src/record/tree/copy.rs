@@ -30,7 +30,7 @@ use super::{Core, TreeDb};
 use crate::error::{Error, Kind, Result};
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage, create_whole};
-use crate::kernel::changes::{CheckpointId, Moment, Step};
+use crate::kernel::changes::{CheckpointId, CheckpointNumber, Step};
 use crate::kernel::checkpoint::read_root;
 use crate::kernel::copy::Changed;
 use crate::kernel::{self, Payload, SuperblockPair};
@@ -123,9 +123,9 @@ impl TreeDb {
 }
 
 /// The checkpoint that a superblock with this payload names.
-fn moment_of(storage: &dyn Storage, payload: &Super) -> Result<Moment> {
+fn moment_of(storage: &dyn Storage, payload: &Super) -> Result<CheckpointNumber> {
     let root = read_root(storage, payload, false, Root::decode)?;
-    Ok(root.map_or_else(Moment::default, |(root, _)| root.moment))
+    Ok(root.map_or_else(CheckpointNumber::default, |(root, _)| root.moment))
 }
 
 impl Core {

@@ -102,7 +102,7 @@ use crate::format::checksum::crc;
 use crate::format::frame::FrameKind;
 use crate::format::superblock::Superblock;
 use crate::kernel::Payload;
-use crate::kernel::changes::Moment;
+use crate::kernel::changes::CheckpointNumber;
 use crate::kernel::superblock::manifest_within;
 use crate::log::Geometry;
 use crate::log::manifest::{Extent, Manifest, Needed};
@@ -342,9 +342,9 @@ pub struct Root {
     /// Page numbers given out.
     pub pages: u32,
     /// Which checkpoint it is.
-    pub moment: Moment,
+    pub moment: CheckpointNumber,
     /// Those that copies were made of, oldest first.
-    pub copied: Vec<Moment>,
+    pub copied: Vec<CheckpointNumber>,
     /// Chunks of the page table; of an empty one the length is 0.
     pub chunks: Vec<Extent>,
     /// Parts of the bitmaps.
@@ -385,8 +385,8 @@ impl Root {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let pages = take.u32()?;
-        let moment = Moment::take(&mut take)?;
-        let copied = take.all(Moment::take)?;
+        let moment = CheckpointNumber::take(&mut take)?;
+        let copied = take.all(CheckpointNumber::take)?;
         let chunks = take.all(|take| {
             let (offset, crc) = (take.u64()?, take.u32()?);
             let len = if offset == 0 { 0 } else { CHUNK as u64 * 8 };
@@ -663,11 +663,11 @@ mod tests {
         };
         let root = Root {
             pages: 700,
-            moment: Moment {
+            moment: CheckpointNumber {
                 number: 9,
                 drawn: 1 << 63,
             },
-            copied: vec![Moment::default(); 2],
+            copied: vec![CheckpointNumber::default(); 2],
             chunks: vec![extent(4096), extent(8192)],
             bitmaps: vec![extent(12288)],
             needed: Needed {

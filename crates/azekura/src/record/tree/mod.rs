@@ -90,7 +90,7 @@ use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::format::superblock;
 use crate::kernel::Handle;
-use crate::kernel::changes::Moment;
+use crate::kernel::changes::CheckpointNumber;
 use crate::log::{Log, LogPosition};
 use crate::node;
 use crate::node::tree::Tree;
@@ -219,7 +219,7 @@ struct Core {
     /// Where replay would begin.
     replay_from: Mutex<LogPosition>,
     /// The last checkpoint.
-    moment: Mutex<Moment>,
+    moment: Mutex<CheckpointNumber>,
     /// `Log::appended` at the last checkpoint, less what was replayed before. Relaxed: a bound on waiting.
     journal_from: AtomicU64,
     /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
