@@ -230,11 +230,11 @@ impl Core {
         if state.copied.contains(&since.moment) {
             return Ok(());
         }
-        let what = "the store does not know the checkpoint of the copy: it is of another history of this file, as after a restore, or of a copy that was changed, or more than 64 copies ago";
+        let what = "the store does not know of a copy that was made at this checkpoint";
         Err(Error::new(Kind::Invalid, what)
             .at(self.log.storage().path())
             .found(since, format!("one before {present} that was copied"))
-            .remedy("make a new copy of all"))
+            .remedy("make a new copy of all: this one is of another history of the file, as after a restore, or was changed, or made by other means, or is more than 64 copies old"))
     }
 }
 

@@ -119,8 +119,8 @@ struct State {
     era: u64,
     /// Where pages were at the cut that are elsewhere now.
     overrides: HashMap<u32, Place>,
-    /// What the checkpoint that is being made names, by the first segment of a group, and when that changed.
-    naming: BTreeMap<u32, (Vec<u64>, u64)>,
+    /// What the checkpoint that is being made names, by the first segment of a group.
+    naming: BTreeMap<u32, GroupBits>,
     /// Units in limbo.
     waiting: u64,
     /// Units that are held.
@@ -698,7 +698,7 @@ impl SpaceGuard<'_> {
         }
         for (index, group) in &mut self.state.groups {
             match naming.remove(index) {
-                Some((named, changed)) => (group.named, group.changed) = (named, changed),
+                Some(of) => (group.named, group.changed) = (of.used, of.changed),
                 None => group.named.fill(0),
             }
         }
@@ -825,17 +825,16 @@ impl SpaceGuard<'_> {
                 } else {
                     group.changed
                 };
-                self.state.naming.insert(index, (named, changed));
+                let of = GroupBits {
+                    index,
+                    segments: group.segments,
+                    changed,
+                    used: named,
+                };
+                self.state.naming.insert(index, of);
             }
         }
-        let naming = self.state.naming.iter();
-        let groups = naming.map(|(index, (used, changed))| GroupBits {
-            index: *index,
-            segments: self.state.groups.get(index).map_or(0, |of| of.segments),
-            changed: *changed,
-            used: used.clone(),
-        });
-        let groups: Vec<GroupBits> = groups.collect();
+        let groups: Vec<&GroupBits> = self.state.naming.values().collect();
         let parts = groups.chunks(PART).map(|groups| {
             let mut give = Give::default();
             for group in groups {
