@@ -50,7 +50,7 @@ const GROUPS: &Groups = &[
             "remove-range",
         ],
     ),
-    ("Move", &["import", "export", "merge", "copy"]),
+    ("Move", &["import", "export", "merge", "copy", "apply"]),
     ("Sorted files", &["skip"]),
     ("Objects", &["object"]),
     ("Care", &["compact", "rebuild", "repair"]),

@@ -5,6 +5,7 @@
 //! None knows another.
 
 mod append;
+mod apply;
 mod check;
 mod client;
 mod compact;
@@ -80,6 +81,7 @@ subcommands! {
     Rebuild(rebuild::Rebuild),
     Compact(compact::Compact),
     Copy(copy::Copy),
+    Apply(apply::Apply),
     Export(export::Export),
     Import(import::Import),
     Merge(merge::Merge),

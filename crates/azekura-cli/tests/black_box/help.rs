@@ -54,7 +54,7 @@ fn every_command_has_help_a_manual_page_and_a_place_in_the_document() {
     let place = Place::new();
     let document = include_str!("../../../../docs/cli.md");
     let commands = commands(&["--help"]);
-    assert_eq!(commands.len(), 30, "{commands:?}");
+    assert_eq!(commands.len(), 31, "{commands:?}");
     for command in &commands {
         let help = place.run(&[command, "--help"]).ok();
         assert!(

@@ -63,6 +63,65 @@ fn a_tree_is_made_and_taken_by_every_command_that_takes_any_store() {
 }
 
 #[test]
+fn a_copy_is_brought_forward_by_what_changed_since() {
+    let place = Place::new();
+    place.run(&["create", "t.azt"]).ok();
+    place.write("in", lines(3000, |n| format!("{n:04}\tvalue {n}\n")));
+    place.run(&["import", "t.azt", "tsv", "in"]).ok();
+    place.run(&["copy", "t.azt", "c.azt"]).ok();
+    place
+        .run(&["set", "t.azt", "0007", "changed", "more", "1"])
+        .ok();
+    let then = place.run(&["export", "t.azt", "tsv"]).ok();
+    place
+        .run(&["copy", "t.azt", "one", "--since", "c.azt"])
+        .ok();
+    place.run(&["remove-range", "t.azt", "--to", "1000"]).ok();
+    let now = place.run(&["export", "t.azt", "tsv"]).ok();
+    // The checkpoint of the copy, as it is after the first changes, from its own words.
+    std::fs::copy(place.path("c.azt"), place.path("d.azt")).unwrap();
+    let applied = place.run(&["apply", "d.azt", "one"]).ok();
+    let id = applied.trim().rsplit(' ').next().unwrap().to_owned();
+    let inspected = place.run(&["inspect", "d.azt"]).ok();
+    assert!(inspected.contains(&id), "{inspected}");
+    place.run(&["copy", "t.azt", "two", "--since", &id]).ok();
+    let sizes = ["c.azt", "two"].map(|name| std::fs::metadata(place.path(name)).unwrap().len());
+    assert!(sizes[1] < sizes[0], "{sizes:?}");
+    // Before the first changes, the second ones are refused.
+    let refused = place.run(&["apply", "c.azt", "two"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains(&id), "{}", refused.err);
+    for _ in 0..2 {
+        place.run(&["apply", "c.azt", "one"]).ok();
+    }
+    assert_eq!(place.run(&["export", "c.azt", "tsv"]).ok(), then);
+    // It was looked at, and is the same copy.
+    place.run(&["check", "c.azt"]).ok();
+    place.run(&["apply", "c.azt", "two"]).ok();
+    assert_eq!(place.run(&["export", "c.azt", "tsv"]).ok(), now);
+    place.run(&["check", "c.azt"]).ok();
+    // What was changed is a store of its own.
+    place.run(&["set", "d.azt", "own", "1"]).ok();
+    let refused = place.run(&["apply", "d.azt", "two"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    for since in ["d.azt", "no-such-file"] {
+        let ran = place.run(&["copy", "t.azt", "none", "--since", since]);
+        assert_eq!(ran.code, 3, "{}", ran.err);
+    }
+    place.run(&["create", "h.azh"]).ok();
+    let ran = place.run(&["copy", "h.azh", "none", "--since", "c.azt"]);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("without --since"), "{}", ran.err);
+    assert!(!place.path("none").exists());
+    let ran = place.run(&["get", "two", "more"]);
+    assert!(
+        ran.code != 0 && ran.err.contains("azekura apply COPY CHANGES"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn ranges_are_counted_and_removed() {
     let place = Place::new();
     place.run(&["create", "t.azt", "--order", "decimal"]).ok();

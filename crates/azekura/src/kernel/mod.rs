@@ -16,7 +16,9 @@
 //! | `superblock` | reads and writes the slots, in order; reports damaged ones (which one counts: `format::superblock`) |
 //! | `checkpoint` | makes a root the one that the superblock names |
 //! | `recover` | begins a log, and begins and ends the recovery of one |
-//! | `copy` | copies the segments and the superblock of a store that is being used |
+//! | `copy` | copies the segments and the superblock of a store that is being used, or what changed of them since a copy |
+//! | `changes` | the file of changes, and the mark of a copy in which they are not complete |
+//! | `apply` | brings a copy forward with a file of changes |
 //! | `handle` | ends a store with its background worker, by a close or a drop |
 //! | `damaged` | keeps the file that a repair reads from being written |
 //! | `salvage` | finds the segments and frames that are left of a damaged log |
@@ -29,6 +31,8 @@
 //!
 //! It does not know records, indexes, or when a checkpoint is due.
 
+pub mod apply;
+pub mod changes;
 pub mod checkpoint;
 pub mod copy;
 pub(crate) mod damaged;

@@ -8,6 +8,7 @@
 use std::ops::DerefMut;
 use std::path::Path;
 
+use super::changes::of_other;
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, SLOT_SIZE, Superblock};
@@ -147,7 +148,7 @@ impl<P: Payload> SuperblockPair<P> {
         let head = slots.head.clone();
         let block = slots
             .current(P::ENGINE)
-            .map_err(|error| P::of_other(error, &head).at(storage.path()))?;
+            .map_err(|error| of_other(P::of_other(error, &head), &head).at(storage.path()))?;
         let payload = P::decode(&block.payload).ok_or_else(|| {
             if let Some(error) = P::unknown(&block.payload) {
                 return error.at(storage.path());

@@ -8,6 +8,7 @@ mod compact;
 mod contract;
 mod count;
 mod crowded;
+mod copies;
 mod damage;
 mod defects;
 mod formats;

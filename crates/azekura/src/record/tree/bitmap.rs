@@ -38,6 +38,8 @@ pub(super) struct GroupBits {
     pub(super) index: u32,
     /// Its segments.
     pub(super) segments: u32,
+    /// The number of the last checkpoint that names a unit in it which the one before did not.
+    pub(super) changed: u64,
     /// A bit for each unit.
     pub(super) used: Vec<u64>,
 }
@@ -45,7 +47,7 @@ pub(super) struct GroupBits {
 impl GroupBits {
     /// Adds it to a part.
     pub(super) fn encode(&self, part: &mut Give) {
-        part.u32(self.index).u32(self.segments);
+        part.u32(self.index).u32(self.segments).u64(self.changed);
         for word in &self.used {
             part.u64(*word);
         }
@@ -62,7 +64,7 @@ impl GroupBits {
     }
 
     fn decode(take: &mut Take<'_>, geometry: Geometry) -> Option<Self> {
-        let (index, segments) = take.u32().zip(take.u32())?;
+        let (index, segments, changed) = (take.u32()?, take.u32()?, take.u64()?);
         let units = units_of(segments, geometry);
         let used: Option<Vec<u64>> = (0..units.div_ceil(64)).map(|_| take.u64()).collect();
         let used = used?;
@@ -73,6 +75,7 @@ impl GroupBits {
         Some(Self {
             index,
             segments,
+            changed,
             used,
         })
     }
@@ -161,6 +164,7 @@ mod tests {
             let stated = GroupBits {
                 index,
                 segments: 1,
+                changed: 7,
                 used,
             };
             stated.encode(&mut part);

@@ -22,6 +22,7 @@ use super::layout::{CHUNK, Place, Root, Super, UNIT, bitmap_seed, chunk_seed};
 use super::space::SpaceSizes;
 use super::table::Location;
 use crate::error::{Kind, Result};
+use crate::kernel::changes::CheckpointNumber;
 use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{End, Log, Reserve, Use, parts};
@@ -33,6 +34,8 @@ const SPARE: u64 = 3;
 /// Segments that what growth appends to one segment of the journal may take: a page for each two kibibytes of it, and as much that
 /// the next checkpoint may need.
 const COMING: u32 = 4;
+/// Checkpoints that were copied which a store knows, at most.
+const COPIED_MAX: usize = 64;
 
 /// The last checkpoint, and where the next one's parts go.
 #[derive(Debug)]
@@ -41,6 +44,19 @@ pub(super) struct Checkpoint {
     pub(super) committed: Committed<Super>,
     /// Parts of its bitmaps.
     pub(super) bitmaps: Vec<Extent>,
+    /// Which one it is.
+    pub(super) moment: CheckpointNumber,
+    /// Those that copies were made of, oldest first.
+    pub(super) copied: Vec<CheckpointNumber>,
+    /// The next one is to be copied.
+    pub(super) is_to_be_copied: bool,
+}
+
+impl Checkpoint {
+    /// Where replay begins.
+    pub(super) fn start(&self) -> End {
+        self.committed.superblock.payload.start
+    }
 }
 
 /// A moment whose state is to be written.
@@ -84,6 +100,19 @@ impl Core {
         }
     }
 
+    /// As [`checkpoint_alone`](Self::checkpoint_alone), one that is to be copied: it states that it is. Does nothing if it does already,
+    /// and nothing changed since.
+    pub(super) fn checkpoint_to_copy(&self, state: &mut Checkpoint) -> Result<()> {
+        let is_last = state.start() == self.log.end();
+        if is_last && self.tree.nodes.dirty() == 0 && state.copied.last() == Some(&state.moment) {
+            return self.log.healthy();
+        }
+        state.is_to_be_copied = true;
+        let done = self.checkpoint_alone(state);
+        state.is_to_be_copied = false;
+        done
+    }
+
     fn checkpoint_once(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
@@ -91,7 +120,7 @@ impl Core {
         if pages.is_replaying() {
             return Ok(());
         }
-        let start = state.committed.superblock.payload.start;
+        let start = state.start();
         let is_named = state.committed.superblock.payload.root.is_some();
         if is_named && start == self.log.end() && pages.dirty() == 0 {
             return Ok(());
@@ -144,6 +173,7 @@ impl Core {
             state.committed.appended = appended;
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
+            *self.moment.lock() = state.moment;
             self.log.release_before(end);
             self.release_empty();
         } else if !self.log.is_poisoned() {
@@ -221,7 +251,20 @@ impl Core {
             };
         }
         let mut bitmaps = Vec::new();
-        let parts = pages.space.room().parts_at_cut();
+        let (parts, is_changed) = pages.space.room().parts_at_cut(state.moment.number);
+        let mut moment = state.moment;
+        // Of the same units is of the same records: none is written over while it is named.
+        if is_changed || state.committed.superblock.payload.root.is_none() {
+            moment = CheckpointNumber {
+                number: moment.number + 1,
+                drawn: self.log.storage().entropy(),
+            };
+        }
+        let mut copied = state.copied.clone();
+        if state.is_to_be_copied && copied.last() != Some(&moment) {
+            copied.push(moment);
+            copied.drain(..copied.len().saturating_sub(COPIED_MAX));
+        }
         for part in parts {
             let extent = state
                 .committed
@@ -235,6 +278,8 @@ impl Core {
         let extents: Vec<Extent> = present(&chunks).chain(present(&bitmaps)).collect();
         let mut root = Root {
             pages: given_out,
+            moment,
+            copied,
             chunks,
             bitmaps,
             needed: Needed {
@@ -257,6 +302,7 @@ impl Core {
         (state.committed).commit(&self.log, next, sync, |payload| payload.count = count)?;
         pages.table.set_extents(&root.chunks);
         state.bitmaps = root.bitmaps;
+        (state.moment, state.copied) = (root.moment, root.copied);
         Ok(())
     }
 
@@ -302,7 +348,7 @@ pub(super) fn reserve(
     // Units that are free between others are as good as those of free segments.
     let missing = dirty.saturating_sub(sizes.free);
     let groups = (sizes.units * UNIT).div_ceil(size);
-    let bitmaps = sizes.units / 8 + 16 * groups;
+    let bitmaps = sizes.units / 8 + 24 * groups;
     let bytes = (missing + chunks) * UNIT + bitmaps + chunks * 16;
     Reserve {
         checkpoint: (bytes.div_ceil(size) + SPARE) as u32,

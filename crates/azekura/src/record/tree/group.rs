@@ -28,6 +28,10 @@ pub(super) struct UnitGroup {
     /// Those taken since the last cut, for what that does not name; of another era, none.
     young: Vec<u64>,
     era: u64,
+    /// Those that the durable checkpoint names.
+    pub(super) named: Vec<u64>,
+    /// The number of the last checkpoint that names one which the one before did not.
+    pub(super) changed: u64,
 }
 
 impl UnitGroup {
@@ -44,6 +48,8 @@ impl UnitGroup {
             used: vec![0; words],
             young: vec![0; words],
             era: 0,
+            named: vec![0; words],
+            changed: 0,
         }
     }
 
@@ -51,7 +57,7 @@ impl UnitGroup {
         bit(&self.used, at)
     }
 
-    /// One with these units in use. `None`: they are too many.
+    /// One with these units in use, all of them named by the durable checkpoint. `None`: they are too many.
     pub(super) fn of_used(
         used: Vec<u64>,
         segments: u32,
@@ -61,6 +67,7 @@ impl UnitGroup {
         let mut group = Self::new(segments, geometry, block);
         let in_use: u32 = used.iter().map(|word| word.count_ones()).sum();
         group.free = group.units.checked_sub(in_use)?;
+        group.named.clone_from(&used);
         group.used = used;
         group.blocks = group.free_blocks(0, group.units);
         Some(group)

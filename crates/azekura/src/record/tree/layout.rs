@@ -18,6 +18,9 @@
 //! | size | meaning |
 //! |---|---|
 //! | 4 | page numbers that were given out |
+//! | 8, 8 | the checkpoint's number, and one drawn for it: what names the same units as the checkpoint before has these two of it |
+//! | 4 | number of checkpoints, oldest first, that copies were made of; for each, 64 at most: |
+//! | 8, 8 | .. its number, and the one drawn for it |
 //! | 4 | number of chunks of the page table; for each: |
 //! | 8, 4 | .. offset in the file (0: all its places are empty), CRC32C |
 //! | 4 | number of bitmap parts; for each: |
@@ -30,6 +33,7 @@
 //! | size | meaning |
 //! |---|---|
 //! | 4, 4 | index of the group's first segment, segments |
+//! | 8 | the number of the last checkpoint that names a unit of it which the one before did not |
 //! | .. | a bit for each unit of 4 KiB, in words of 8 bytes: 1, it is in use |
 //!
 //! A *place* is where a page's image is:
@@ -100,6 +104,7 @@ use crate::format::checksum::crc;
 use crate::format::frame::FrameKind;
 use crate::format::superblock::Superblock;
 use crate::kernel::Payload;
+use crate::kernel::changes::CheckpointNumber;
 use crate::kernel::superblock::manifest_within;
 use crate::log::Geometry;
 use crate::log::manifest::{Extent, Manifest, Needed};
@@ -349,6 +354,10 @@ fn parts(bytes: &[u8]) -> Option<(Manifest, PageShape, u64, &[u8])> {
 pub struct Root {
     /// Page numbers given out.
     pub pages: u32,
+    /// Which checkpoint it is.
+    pub moment: CheckpointNumber,
+    /// Those that copies were made of, oldest first.
+    pub copied: Vec<CheckpointNumber>,
     /// Chunks of the page table; of an empty one the length is 0.
     pub chunks: Vec<Extent>,
     /// Parts of the bitmaps.
@@ -361,13 +370,19 @@ impl Root {
     /// Bytes of it, at most, for so many segments next to the log.
     pub fn len_max(&self, others: u64) -> u64 {
         let parts = self.chunks.len() as u64 * 12 + self.bitmaps.len() as u64 * 16;
-        64 + parts + self.needed.log.len() as u64 * 24 + others * 8
+        64 + parts + self.copied.len() as u64 * 16 + self.needed.log.len() as u64 * 24 + others * 8
     }
 
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
-        give.u32(self.pages).u32(self.chunks.len() as u32);
+        give.u32(self.pages);
+        self.moment.give(&mut give);
+        give.u32(self.copied.len() as u32);
+        for moment in &self.copied {
+            moment.give(&mut give);
+        }
+        give.u32(self.chunks.len() as u32);
         for chunk in &self.chunks {
             give.u64(chunk.offset).u32(chunk.crc);
         }
@@ -383,6 +398,8 @@ impl Root {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let pages = take.u32()?;
+        let moment = CheckpointNumber::take(&mut take)?;
+        let copied = take.all(CheckpointNumber::take)?;
         let chunks = take.all(|take| {
             let (offset, crc) = (take.u64()?, take.u32()?);
             let len = if offset == 0 { 0 } else { CHUNK as u64 * 8 };
@@ -394,9 +411,11 @@ impl Root {
             Some(Extent { offset, len, crc })
         })?;
         let needed = Needed::take(&mut take)?;
-        let sound = (pages as usize).div_ceil(CHUNK) == chunks.len();
+        let sound = (pages as usize).div_ceil(CHUNK) == chunks.len() && moment.number < u64::MAX;
         sound.then_some(Self {
             pages,
+            moment,
+            copied,
             chunks,
             bitmaps,
             needed,
@@ -672,6 +691,11 @@ mod tests {
         };
         let root = Root {
             pages: 700,
+            moment: CheckpointNumber {
+                number: 9,
+                drawn: 1 << 63,
+            },
+            copied: vec![CheckpointNumber::default(); 2],
             chunks: vec![extent(4096), extent(8192)],
             bitmaps: vec![extent(12288)],
             needed: Needed {

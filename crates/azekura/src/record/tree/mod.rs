@@ -79,6 +79,7 @@ use std::time::Duration;
 use cache::PageCache;
 use sums::Sums;
 
+pub use crate::kernel::changes::CheckpointId;
 pub use crate::record::compression::Compression;
 pub use repair::{TreeRepairReport, repair};
 pub use snapshot::Snapshot;
@@ -94,6 +95,7 @@ use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
 use crate::format::superblock;
 use crate::kernel::Handle;
+use crate::kernel::changes::CheckpointNumber;
 use crate::log::{Log, LogPosition};
 use crate::node;
 use crate::node::tree::Tree;
@@ -223,6 +225,8 @@ struct Core {
     known: Mutex<Vec<Damage>>,
     /// Where replay would begin.
     replay_from: Mutex<LogPosition>,
+    /// The last checkpoint.
+    moment: Mutex<CheckpointNumber>,
     /// `Log::appended` at the last checkpoint, less what was replayed before. Relaxed: a bound on waiting.
     journal_from: AtomicU64,
     /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
@@ -394,6 +398,7 @@ impl TreeDb {
             ("path", storage.path().display().to_string()),
             ("engine", "tree".into()),
             ("format_version", superblock::VERSION.to_string()),
+            ("checkpoint", core.checkpoint_id().to_string()),
             ("count", core.counts.sum().to_string()),
             ("order", core.tree.order.name().to_owned()),
             ("levels", core.levels().to_string()),

@@ -119,6 +119,8 @@ struct State {
     era: u64,
     /// Where pages were at the cut that are elsewhere now.
     overrides: HashMap<u32, Place>,
+    /// What the checkpoint that is being made names, by the first segment of a group.
+    naming: BTreeMap<u32, GroupBits>,
     /// Units in limbo.
     waiting: u64,
     /// Units that are held.
@@ -690,8 +692,15 @@ impl SpaceGuard<'_> {
             return;
         };
         self.state.overrides.clear();
+        let mut naming = std::mem::take(&mut self.state.naming);
         if !is_durable {
             return;
+        }
+        for (index, group) in &mut self.state.groups {
+            match naming.remove(index) {
+                Some(of) => (group.named, group.changed) = (of.used, of.changed),
+                None => group.named.fill(0),
+            }
         }
         let limbo = std::mem::take(&mut self.state.limbo);
         let (left, waiting): (Vec<_>, Vec<_>) = limbo.into_iter().partition(|of| of.until < cut);
@@ -771,8 +780,9 @@ impl SpaceGuard<'_> {
         empty
     }
 
-    /// What is in use by the checkpoint of the cut, in parts. All changes before the cut have noted their runs.
-    pub(super) fn parts_at_cut(&mut self) -> Vec<Vec<u8>> {
+    /// What is in use by the checkpoint of the cut, in parts, and whether that is not what the durable one of this number names: then the
+    /// new one has the next number. All changes before the cut have noted their runs.
+    pub(super) fn parts_at_cut(&mut self, durable: u64) -> (Vec<Vec<u8>>, bool) {
         let cut = self.state.cut.unwrap_or(0);
         self.state.pending.retain(|_, (_, at)| *at >= cut);
         let mut bits: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
@@ -798,22 +808,53 @@ impl SpaceGuard<'_> {
                 }
             }
         }
-        // One of which nothing is named is not, so that its segments are the log's when nothing else is in it.
-        bits.retain(|_, bits| bits.iter().any(|word| *word != 0));
-        let groups = bits.into_iter().map(|(index, used)| GroupBits {
-            index,
-            segments: self.state.groups.get(&index).map_or(0, |of| of.segments),
-            used,
+        let mut is_changed = false;
+        self.state.naming.clear();
+        for (index, named) in bits {
+            let Some(group) = self.state.groups.get(&index) else {
+                continue;
+            };
+            is_changed |= named != group.named;
+            // One of which nothing is named is not, so that its segments are the log's when nothing else is in it.
+            if named.iter().any(|word| *word != 0) {
+                // What was written since the durable checkpoint stands in units that it does not name.
+                let mut pairs = named.iter().zip(&group.named);
+                let is_written = pairs.any(|(named, before)| named & !before != 0);
+                let changed = if is_written {
+                    durable + 1
+                } else {
+                    group.changed
+                };
+                let of = GroupBits {
+                    index,
+                    segments: group.segments,
+                    changed,
+                    used: named,
+                };
+                self.state.naming.insert(index, of);
+            }
+        }
+        let groups: Vec<&GroupBits> = self.state.naming.values().collect();
+        let parts = groups.chunks(PART).map(|groups| {
+            let mut give = Give::default();
+            for group in groups {
+                group.encode(&mut give);
+            }
+            give.0
         });
-        let groups: Vec<GroupBits> = groups.collect();
-        let parts = groups.chunks(PART);
-        parts
-            .map(|groups| {
-                let mut give = Give::default();
-                for group in groups {
-                    group.encode(&mut give);
-                }
-                give.0
+        (parts.collect(), is_changed)
+    }
+
+    /// The groups of which the durable checkpoint names units: these units, and when they changed.
+    pub(super) fn named(&self) -> Vec<GroupBits> {
+        let groups = self.state.groups.iter();
+        let named = groups.filter(|(_, group)| group.named.iter().any(|word| *word != 0));
+        named
+            .map(|(index, group)| GroupBits {
+                index: *index,
+                segments: group.segments,
+                changed: group.changed,
+                used: group.named.clone(),
             })
             .collect()
     }
@@ -842,6 +883,7 @@ impl SpaceGuard<'_> {
             let GroupBits {
                 index,
                 segments,
+                changed,
                 used,
             } = stated;
             let segment = Segment::new(index, segments, 0);
@@ -850,8 +892,9 @@ impl SpaceGuard<'_> {
                 return Err(cut_short(&**storage).offset(self.geometry().offset_of(index)));
             }
             self.log.segments().adopt(segment, Use::Pages)?;
-            let group = UnitGroup::of_used(used, segments, self.geometry(), self.state.block)
+            let mut group = UnitGroup::of_used(used, segments, self.geometry(), self.state.block)
                 .ok_or_else(impossible)?;
+            group.changed = changed;
             self.state.used += u64::from(group.units - group.free);
             self.state.units += u64::from(group.units);
             self.state.blocks += u64::from(group.blocks);
