@@ -438,7 +438,9 @@ fn packed_images(bytes: &[u8]) -> Vec<(usize, usize)> {
     let begins = |(number, unit): (usize, &[u8])| {
         let word = |at: usize| u32::from_le_bytes(*unit[at..].first_chunk().unwrap());
         let len = word(8) as usize;
-        let is_packed = (1..16 << 10).contains(&len) && word(12) == 0 && word(28) == 0;
+        // Epoch, records, number of the page, and zero.
+        let is_head = word(4) < 16 && word(12) < 2048 && word(24) < 1000 && word(28) == 0;
+        let is_packed = (1..16 << 10).contains(&len) && is_head;
         is_packed.then_some((number * 4096, 32 + len))
     };
     let units = bytes.chunks_exact(4096).enumerate().skip(4);

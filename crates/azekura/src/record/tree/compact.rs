@@ -58,6 +58,7 @@ impl Core {
 
     /// Steps 2 to 6, for a file that is being closed, if that is worth it. Errors: `Io`, `Poisoned`.
     pub(super) fn shorten(&self) -> Result<()> {
+        self.log.segments().trim()?;
         let used = self.tree.nodes.space.room().sizes().used * UNIT;
         let free = self.log.storage().size()?.saturating_sub(used);
         if free < FREE_AT_CLOSE.max(used / 4) || used > USED_AT_CLOSE {
