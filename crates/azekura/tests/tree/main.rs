@@ -6,9 +6,9 @@
 mod ahead;
 mod compact;
 mod contract;
+mod copies;
 mod count;
 mod crowded;
-mod copies;
 mod damage;
 mod defects;
 mod formats;
