@@ -86,6 +86,10 @@ impl Op {
 /// The flags of `record`.
 #[derive(Args, Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags of a command line, each for itself"
+)]
 pub struct Plan {
     /// Where the store is; made by a first phase `set`, otherwise it must exist
     #[arg(long, value_name = "FILE")]

@@ -110,11 +110,11 @@ impl Worker<'_> {
         let keys: Vec<Vec<u8>> = numbers.iter().map(|n| self.names.key(*n)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let done = self.db.update_many(&keys, &mut |values: &[Option<&[u8]>]| {
-            let edit = |there: &Option<&[u8]>| match there {
+            let edit = |there: Option<&[u8]>| match there {
                 Some(_) => Edit::Remove,
                 None => Edit::Put(value.to_vec().into()),
             };
-            values.iter().map(edit).collect()
+            values.iter().copied().map(edit).collect()
         });
         match done {
             Ok(()) => {
@@ -171,9 +171,10 @@ fn what_no_other_thread_changes_is_counted_exactly() {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let is_long = random.one_in(4);
-        let order = match is_long {
-            true => Order::Lexical,
-            false => *random.choose(&[Order::Decimal, Order::Decimal, Order::Lexical]),
+        let order = if is_long {
+            Order::Lexical
+        } else {
+            *random.choose(&[Order::Decimal, Order::Decimal, Order::Lexical])
         };
         let drawn = options(&mut random, true).order(order);
         let names = Names {
@@ -206,8 +207,8 @@ fn what_no_other_thread_changes_is_counted_exactly() {
                             db.put(&names.key(number), b"first").unwrap();
                             worker.records.insert(number);
                         }
-                        for _ in 0..600 {
-                            for _ in 0..1 + worker.random.below(pause) {
+                        for _ in 0..300 {
+                            for _ in 0..=worker.random.below(pause) {
                                 worker.change();
                             }
                             worker.count();
@@ -221,7 +222,7 @@ fn what_no_other_thread_changes_is_counted_exactly() {
                 while !is_over.load(Ordering::Relaxed) {
                     match random.below(4) {
                         0 => db.checkpoint().unwrap(),
-                        1 => drop(db.compact(&mut |_, _| {}).unwrap()),
+                        1 => db.compact(&mut |_, _| {}).unwrap(),
                         2 => db
                             .set_cache(*random.choose(&[CACHE_MIN, 1 << 20, 8 << 20]))
                             .unwrap(),
@@ -229,7 +230,10 @@ fn what_no_other_thread_changes_is_counted_exactly() {
                     }
                 }
             });
-            let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+            let ended: Vec<_> = workers
+                .into_iter()
+                .map(std::thread::ScopedJoinHandle::join)
+                .collect();
             is_over.store(true, Ordering::Relaxed);
             let mut all = 0;
             for worker in ended {
@@ -242,7 +246,7 @@ fn what_no_other_thread_changes_is_counted_exactly() {
         });
         assert!(db.check(&mut |_, _| {}).unwrap().is_sound());
     }
-    tried_at_least(counted, 20_000, "counts of ranges next to changes");
+    tried_at_least(counted, 10_000, "counts of ranges next to changes");
 }
 
 fn reads(db: &TreeDb) -> u64 {

@@ -26,7 +26,7 @@ use super::cache::PageCache;
 use super::cluster::{STEM, cluster_of, list_at, stem_of, stems_of};
 use super::image::lists_in;
 use super::layout::RunPlace;
-use super::sums::Turn;
+use super::sums::{self, Turn};
 use super::table::Location;
 use super::view::View;
 use super::walk::advance;
@@ -188,12 +188,12 @@ impl Core {
         let mut records = 0;
         loop {
             let _pin = self.log.pin();
-            let row = match self.count_row(&from, stems.1, turn)? {
-                Some(row) => row,
-                None => {
-                    let (records, next) = count_leaf(self, &from, (keys, stems))?;
-                    Row { records, next }
-                }
+            let row = self.count_row(&from, stems.1, turn)?;
+            let row = if let Some(row) = row {
+                row
+            } else {
+                let (records, next) = count_leaf(self, &from, (keys, stems))?;
+                Row { records, next }
             };
             records += row.records;
             match row.next {
@@ -427,8 +427,7 @@ impl Core {
             }
         }
         let inner = way.iter().flatten().rev();
-        self.sums
-            .forget(inner.map(|(frame, _)| &pages.about(pages.number_of(frame)).sum));
+        sums::forget(inner.map(|(frame, _)| &pages.about(pages.number_of(frame)).sum));
         way.iter()
             .flatten()
             .all(|(frame, version)| frame.latch.is_still(*version))

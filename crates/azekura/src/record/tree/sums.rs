@@ -78,6 +78,13 @@ impl PendingSum<'_> {
     }
 }
 
+/// Makes sums unknown, of pages from the lowest up, by who is changing the number of records below them.
+pub(super) fn forget<'s>(sums: impl Iterator<Item = &'s Sum>) {
+    // After what began the change: a count that has not seen that is found here.
+    fence(Ordering::SeqCst);
+    sums.for_each(Sum::forget_above);
+}
+
 /// Since when sums are known: not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
@@ -143,12 +150,11 @@ impl Sums {
         if next.turn > TURN_MAX {
             return None;
         }
-        let since = match next.since {
-            Some(since) => since,
-            None => {
-                self.is_on.store(true, Ordering::SeqCst);
-                *next.since.insert(domain.retire_epoch())
-            }
+        let since = if let Some(since) = next.since {
+            since
+        } else {
+            self.is_on.store(true, Ordering::SeqCst);
+            *next.since.insert(domain.retire_epoch())
         };
         if !domain.has_elapsed(since) {
             return None;
@@ -167,13 +173,6 @@ impl Sums {
         fence(Ordering::SeqCst);
         explore::yield_point();
         PendingSum { sum, number, turn }
-    }
-
-    /// Makes sums unknown, of pages from the lowest up, by who is changing the number of records below them.
-    pub(super) fn forget<'s>(&self, sums: impl Iterator<Item = &'s Sum>) {
-        // After what began the change: a count that has not seen that is found here.
-        fence(Ordering::SeqCst);
-        sums.for_each(Sum::forget_above);
     }
 
     /// Nothing is known from now on. Who changes records without making sums unknown calls this before, pinned until after.
@@ -210,12 +209,12 @@ mod tests {
             sums.begin(sum, turn).finish(77);
             assert_eq!(sum.known(turn), Some(77));
         }
-        sums.forget([&low, &high].into_iter());
+        forget([&low, &high].into_iter());
         assert_eq!((low.known(turn), high.known(turn)), (None, None));
         // A change meanwhile, of what lies below and of the page.
-        for forget in [|sum: &Sum| sum.forget_above(), |sum: &Sum| sum.forget()] {
+        for change in [Sum::forget_above, Sum::forget] {
             let summing = sums.begin(&low, turn);
-            forget(&low);
+            change(&low);
             summing.finish(77);
             assert_eq!(low.known(turn), None);
         }
