@@ -1,9 +1,9 @@
 //! Counting the records of a range.
 //!
 //! ```text
-//!   from ─┐                                             ┌─ to
+//!   from                                                   to
 //!   leaf  [ looked at ] leaf leaf | page page | leaf leaf [ looked at ]
-//!                       └────── sums (`sums`) ─────────┘
+//!                       `--- sums (`sums`), the largest there are ---'
 //! ```
 //! Of the leaves at the ends the entries are looked at. Of what lies between, the sums below the largest pages that are wholly in the range
 //! count: two rows of neighbours on each level, at most. One that is not known is summed up: from its children's, and from the numbers of
@@ -26,7 +26,7 @@ use super::cache::PageCache;
 use super::cluster::{STEM, cluster_of, list_at, stem_of, stems_of};
 use super::image::lists_in;
 use super::layout::RunPlace;
-use super::sums::{self, Turn};
+use super::sums::{self, SumTurn};
 use super::table::Location;
 use super::view::View;
 use super::walk::advance;
@@ -205,7 +205,12 @@ impl Core {
 
     /// Counts the largest pages that begin where a range does and end with it or before, as far as they are neighbours below one page. `None`:
     /// it begins or ends within a leaf.
-    fn count_row(&self, from: &Begin, to: Bound<&[u8]>, turn: Option<Turn>) -> Result<Option<Row>> {
+    fn count_row(
+        &self,
+        from: &Begin,
+        to: Bound<&[u8]>,
+        turn: Option<SumTurn>,
+    ) -> Result<Option<Row>> {
         let top = self.levels().saturating_sub(1);
         for level in (1..=top).rev() {
             for _ in 0..TRIES {
@@ -239,7 +244,7 @@ impl Core {
         above: &Above<'_>,
         from: &Begin,
         to: Bound<&[u8]>,
-        turn: Option<Turn>,
+        turn: Option<SumTurn>,
     ) -> Result<Option<Row>> {
         let node = above.node;
         let order = self.tree.order;
@@ -283,7 +288,7 @@ impl Core {
     }
 
     /// Records below a child, or in it; `None`: it is not known, as the page above, or what lies below, did not stay as it was.
-    fn below(&self, above: &Above<'_>, at: usize, turn: Option<Turn>) -> Result<Option<u64>> {
+    fn below(&self, above: &Above<'_>, at: usize, turn: Option<SumTurn>) -> Result<Option<u64>> {
         match above.node.level() {
             1 => self.in_leaf(above, at),
             _ => self.below_inner(above, at, turn),
@@ -333,7 +338,12 @@ impl Core {
         Ok(None)
     }
 
-    fn below_inner(&self, above: &Above<'_>, at: usize, turn: Option<Turn>) -> Result<Option<u64>> {
+    fn below_inner(
+        &self,
+        above: &Above<'_>,
+        at: usize,
+        turn: Option<SumTurn>,
+    ) -> Result<Option<u64>> {
         let pages = &self.tree.nodes;
         let number = above.node.child(at);
         for _ in 0..TRIES {

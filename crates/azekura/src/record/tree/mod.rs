@@ -339,7 +339,7 @@ impl TreeDb {
     /// It costs a look at the leaves at both ends, and the sums of what lies between, of which two rows of neighbours on each level are looked at.
     /// A sum is unknown where it was never made, and where records came or went below it since: then it costs some nanoseconds for each leaf there, and a
     /// read of inner pages that are not in memory, and of lists of keys of 510 bytes and more; no other leaf is read, and no value. From the first
-    /// count on, an update that adds or removes a record looks for what lies above its leaf, until a checkpoint since whose last one nobody counted. In an
+    /// count on, an update that adds or removes a record looks for what lies above its leaf, until there is no count between two checkpoints. In an
     /// order of the program's own, sums are made each time.
     pub fn count_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
         self.core.count_between(bounds_of(&keys))

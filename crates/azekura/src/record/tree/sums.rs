@@ -8,7 +8,7 @@
 //! | upper bit 1, the rest a number | are being summed up by the count that has this number |
 //! | 24 bits of turn, 39 bits | are so many, as long as it is that turn |
 //!
-//! Nothing is known, and updates do nothing for it, until somebody counts. Then they make unknown what lies above a leaf whose number of
+//! Nothing is known, and updates do nothing for it, until there is a first count. Then they make unknown what lies above a leaf whose number of
 //! records they change (`count`), while it is being changed, and a change of an inner page makes its own sum unknown. A count that sums up
 //! stores its number first and looks at the children afterwards: what changes later finds that number, and the sum is not stored. From a
 //! [rest](Sums::rest) on nothing is known again: the next turn begins when all that do not know of it have ended.
@@ -38,7 +38,7 @@ pub(super) struct PendingSum<'s> {
 
 impl Sum {
     /// What is known in this turn.
-    pub(super) fn known(&self, turn: Turn) -> Option<u64> {
+    pub(super) fn known(&self, turn: SumTurn) -> Option<u64> {
         explore::yield_point();
         let word = self.0.load(Ordering::Acquire);
         let sum = word & ((1 << SUM_BITS) - 1);
@@ -87,7 +87,7 @@ pub(super) fn forget<'s>(sums: impl Iterator<Item = &'s Sum>) {
 
 /// Since when sums are known: not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn(u64);
+pub(super) struct SumTurn(u64);
 
 /// What comes next, under the lock of who begins and ends turns.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ pub(super) struct Sums {
     next: Mutex<Next>,
     /// Numbers of counts that sum up.
     numbers: AtomicU64,
-    /// Whether somebody counted since that was looked at. Relaxed: a hint.
+    /// Whether there was a count since that was looked at. Relaxed: a hint.
     is_used: AtomicBool,
 }
 
@@ -133,19 +133,19 @@ impl Sums {
     }
 
     /// The turn for a count; `None`: as yet, updates of others may not know of it. It waits for none.
-    pub(super) fn turn(&self, domain: &Domain) -> Option<Turn> {
+    pub(super) fn turn(&self, domain: &Domain) -> Option<SumTurn> {
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
         explore::yield_point();
         match self.turn.load(Ordering::Acquire) {
             0 => self.begin_turn(domain),
-            turn => Some(Turn(turn)),
+            turn => Some(SumTurn(turn)),
         }
     }
 
     #[cold]
-    fn begin_turn(&self, domain: &Domain) -> Option<Turn> {
+    fn begin_turn(&self, domain: &Domain) -> Option<SumTurn> {
         let mut next = self.next.try_lock()?;
         if next.turn > TURN_MAX {
             return None;
@@ -163,11 +163,11 @@ impl Sums {
         next.turn += 1;
         next.since = None;
         self.turn.store(turn, Ordering::Release);
-        Some(Turn(turn))
+        Some(SumTurn(turn))
     }
 
     /// Begins to sum up what lies below a page, before the first look at a child.
-    pub(super) fn begin<'s>(&self, sum: &'s Sum, Turn(turn): Turn) -> PendingSum<'s> {
+    pub(super) fn begin<'s>(&self, sum: &'s Sum, SumTurn(turn): SumTurn) -> PendingSum<'s> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) & !SUMMING;
         sum.0.swap(SUMMING | number, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -183,7 +183,7 @@ impl Sums {
         next.since = None;
     }
 
-    /// As [`rest`](Self::rest), if nobody counted since this was called last: updates pay nothing then.
+    /// As [`rest`](Self::rest), if there was no count since this was called last: updates pay nothing then.
     pub(super) fn rest_unless_used(&self) {
         let is_used = self.is_used.swap(false, Ordering::Relaxed);
         if !is_used && self.is_on() {
@@ -244,7 +244,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(sum.known(second), None);
         sums.rest_unless_used();
-        assert!(sums.is_on(), "somebody counted");
+        assert!(sums.is_on(), "there was a count");
         sums.rest_unless_used();
         assert!(!sums.is_on());
     }
