@@ -581,7 +581,7 @@ fn changes_that_do_not_fit_a_copy_are_refused() {
     one.refuses("text", Kind::Mismatch, "not an azekura file");
     let error = apply(&one.at("text"), &one.at("changes")).unwrap_err();
     assert_eq!(error.kind(), Kind::Mismatch, "{error}");
-    // And what it is not is said where it is opened.
+    // Opening it as a store names what it is not.
     for error in refused_opens(&one.at("changes"), &one.at("new")) {
         assert!(error.contains("azekura apply COPY CHANGES"), "{error}");
     }

@@ -23,11 +23,25 @@ mod threads;
 mod transactions;
 
 use std::ops::Bound;
+use std::process::Child;
+use std::time::Duration;
 
 use azekura::Durability;
 use azekura::order::Order;
 use azekura::record::tree::{Compression, CreateOptions, OpenOptions};
 use azekura::testkit::Random;
+
+/// Kills a process after a while, which must not have ended by itself.
+fn kill_after(mut child: Child, while_running: Duration) {
+    std::thread::sleep(while_running);
+    child.kill().unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(
+        ended.status.code().is_none(),
+        "the child failed: {}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}
 
 /// Options of a small tree: little cache, so that pages give way; small segments; a worker or none.
 fn options(random: &mut Random, background: bool) -> CreateOptions {

@@ -16,7 +16,7 @@ use azekura::record::tree::{OpenOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
-use super::{opening, shaped};
+use super::{kill_after, opening, shaped};
 
 /// For the child: the file, what decides its work, and how many were killed before it.
 const FILE: &str = "AZEKURA_TEST_QUEUE_FILE";
@@ -176,15 +176,8 @@ fn each_item_of_a_queue_comes_out_once_across_kills() {
         let path = folder.path().join("a.azt");
         TreeDb::create(&path, &options).unwrap().close().unwrap();
         for kill in 0..KILLS {
-            let mut child = child(&path, seed, kill);
-            std::thread::sleep(Duration::from_millis(20 + random.below(300)));
-            child.kill().unwrap();
-            let ended = child.wait_with_output().unwrap();
-            assert!(
-                ended.status.code().is_none(),
-                "the child failed: {}",
-                String::from_utf8_lossy(&ended.stderr)
-            );
+            let running = Duration::from_millis(20 + random.below(300));
+            kill_after(child(&path, seed, kill), running);
             let noted = Noted::read(&path);
             let db = TreeDb::open(&path, &opening_of(seed, !kill)).unwrap();
             let report = db.check(&mut |_, _| {}).unwrap();

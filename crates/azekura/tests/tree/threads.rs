@@ -20,7 +20,7 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, order::Order};
 
-use super::options;
+use super::{kill_after, options};
 
 /// For the child: the file, and what decides the configuration.
 const FILE: &str = "AZEKURA_TEST_TREE_FILE";
@@ -311,15 +311,8 @@ fn threads_that_are_killed_lose_nothing() {
         let path = folder.path().join("a.azt");
         let mut random = Random::new(seed);
         for _ in 0..4 {
-            let mut child = child(&path, seed);
-            std::thread::sleep(Duration::from_millis(80 + random.below(300)));
-            child.kill().unwrap();
-            let ended = child.wait_with_output().unwrap();
-            assert!(
-                ended.status.code().is_none(),
-                "the child failed: {}",
-                String::from_utf8_lossy(&ended.stderr)
-            );
+            let running = Duration::from_millis(80 + random.below(300));
+            kill_after(child(&path, seed), running);
             if !path.exists() {
                 continue;
             }

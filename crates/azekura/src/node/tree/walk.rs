@@ -278,10 +278,7 @@ impl<S: NodeStore> Tree<S> {
                 continue;
             };
             let node = self.node(end.frame);
-            let entry = match from.to() {
-                To::Key(key) => node.child_of(key),
-                To::Before(_) | To::First => 0,
-            };
+            let entry = from.to().entry(node);
             let mut fence = Key::default();
             let upper = node.upper_of(entry, &mut fence);
             let upper = upper.map(|()| fence.bytes().to_vec());

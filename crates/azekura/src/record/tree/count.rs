@@ -24,15 +24,14 @@ use std::time::Duration;
 use super::Core;
 use super::cache::PageCache;
 use super::cluster::{STEM, cluster_of, list_at, stem_of, stems_of};
-use super::image::lists_in;
-use super::layout::RunPlace;
+use super::image::{list_of, lists_in};
 use super::sums::{self, SumTurn};
 use super::table::Location;
 use super::view::View;
 use super::walk::advance;
 use crate::error::Result;
-use crate::node::tree::{Begin, Frame, NodeStore, ROOT, Stated, To, Tree, entries_in};
-use crate::node::{Found, Key, LEVEL_MAX, Latch, Node};
+use crate::node::tree::{Begin, Frame, NodeStore, ROOT, Stated, Tree, entries_in};
+use crate::node::{Key, LEVEL_MAX, Latch, Node};
 use crate::order::{KeyBounds, Order, check_range, is_from, is_up_to};
 use crate::room;
 
@@ -94,12 +93,8 @@ impl LeafOfRange {
             let mut key = Key::default();
             for at in entries.filter(|at| node.key_len(*at) == STEM) {
                 node.key(at, &mut key);
-                let list = match node.value(at) {
-                    Found::Outside(word) if RunPlace(word).is_list() => Some(word),
-                    Found::Outside(_) | Found::Inside(..) => None,
-                };
                 room::more(&mut stems, 1)?;
-                stems.push((room::copy(key.bytes())?, list));
+                stems.push((room::copy(key.bytes())?, list_of(node.value(at))));
                 records = records.saturating_sub(1);
             }
         }
@@ -249,10 +244,7 @@ impl Core {
         let node = above.node;
         let order = self.tree.order;
         let mut fence = Key::default();
-        let first = match from.to() {
-            To::Key(key) => node.child_of(key),
-            To::Before(_) | To::First => 0,
-        };
+        let first = from.to().entry(node);
         let lower = node.lower_of(first, &mut fence).map(|()| fence.bytes());
         let begins = match (from, lower) {
             (Begin::First, None) => true,

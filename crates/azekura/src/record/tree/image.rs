@@ -26,6 +26,14 @@ const NODE_MAX: usize = PAGE_MAX - IMAGE_HEAD;
 /// Bytes that a node takes when it becomes longer by being compressed, at most: a tenth more, by lz4.
 pub(super) const PACKED_MAX: usize = NODE_MAX + NODE_MAX / 8;
 
+/// The word of a list, if a value is one.
+pub(super) fn list_of(value: Found) -> Option<u64> {
+    match value {
+        Found::Outside(word) if RunPlace(word).is_list() => Some(word),
+        Found::Outside(_) | Found::Inside(..) => None,
+    }
+}
+
 /// The words of the lists that a leaf has.
 pub(super) fn lists_in(node: Node<'_>, order: Order) -> impl Iterator<Item = u64> {
     let entries = match order {
@@ -33,10 +41,7 @@ pub(super) fn lists_in(node: Node<'_>, order: Order) -> impl Iterator<Item = u64
         _ => 0,
     };
     let stems = (0..entries).filter(move |at| node.key_len(*at) == KEY_LEN_MAX);
-    stems.filter_map(move |at| match node.value(at) {
-        Found::Outside(word) if RunPlace(word).is_list() => Some(word),
-        Found::Outside(_) | Found::Inside(..) => None,
-    })
+    stems.filter_map(move |at| list_of(node.value(at)))
 }
 
 /// How many records a leaf has; `None`: it is none, or it has a list.
