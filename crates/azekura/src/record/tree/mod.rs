@@ -48,6 +48,7 @@ mod cut;
 mod group;
 mod image;
 pub mod layout;
+mod limbo;
 mod load;
 mod nodes;
 mod open;
