@@ -81,6 +81,14 @@ pub trait Storage: Send + Sync + Debug {
         self.read_at(offset, buf).map(|()| true)
     }
 
+    /// One of the two; whether the bytes were read.
+    fn read_if(&self, offset: u64, buf: &mut [u8], may_wait: bool) -> Result<bool> {
+        if may_wait {
+            return self.read_at(offset, buf).map(|()| true);
+        }
+        self.read_at_once(offset, buf)
+    }
+
     /// A hint that these bytes will be read soon: their way from the device begins, and nothing waits for it. By default it does nothing.
     fn read_ahead(&self, _offset: u64, _len: u64) {}
 

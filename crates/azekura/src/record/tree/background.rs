@@ -11,8 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Core;
 use super::layout::UNIT;
+use super::{Core, is_full};
 use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::log::{AllocationClass, Patience};
@@ -212,10 +212,6 @@ impl Core {
         mut update: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let mut done = update();
-        let is_full = |done: &Result<T>| {
-            let error = done.as_ref().err();
-            error.is_some_and(|error| error.kind() == Kind::Full)
-        };
         if !is_full(&done) || epoch::is_within_update() {
             return done;
         }
@@ -224,10 +220,12 @@ impl Core {
             _ => 1,
         };
         while is_full(&done) && rounds > 0 {
+            let appended = self.log.appended();
             self.win_room()?;
             done = update();
             if is_full(&done) && !self.end_snapshot_for_room() {
-                rounds -= 1;
+                let is_taken = self.log.appended() != appended;
+                rounds = if is_taken { rounds - 1 } else { 0 };
             }
         }
         done

@@ -549,11 +549,7 @@ impl PageCache {
                 to.store(word, Ordering::Relaxed);
             }
         };
-        let read = if may_wait {
-            storage.read_at(place.offset(), image).map(|()| true)
-        } else {
-            storage.read_at_once(place.offset(), image)
-        };
+        let read = storage.read_if(place.offset(), image, may_wait);
         let is_read = read.map_err(|error| error.at(storage.path()).offset(place.offset()))?;
         if !is_read {
             return Ok(false);

@@ -240,6 +240,11 @@ fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupted | Kind::Io)
 }
 
+/// Whether what was done found no room.
+fn is_full<T>(done: &Result<T>) -> bool {
+    done.as_ref().is_err_and(|error| error.kind() == Kind::Full)
+}
+
 /// How many records there are, also at a cut: changes after it are counted apart.
 struct Counts {
     /// Records before the last cut but one was over.

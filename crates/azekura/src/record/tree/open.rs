@@ -25,7 +25,7 @@ use super::nodes::REPLAYED;
 use super::space::Space;
 use super::sums::Sums;
 use super::table::PageTable;
-use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage};
+use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage, is_full};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -421,10 +421,6 @@ impl Core {
     /// records now. What a record replaced is room at once; if that is scattered, the file grows beyond its capacity, by what removals and
     /// compacting give back.
     fn replay_with_room(&self, kind: FrameKind, key: &[u8], value: &[u8]) -> Result<()> {
-        let is_full = |done: &Result<()>| {
-            let error = done.as_ref().err();
-            error.is_some_and(|error| error.kind() == Kind::Full)
-        };
         let segments = self.log.segments();
         if segments.is_full() && is_long(self.tree.order, key) {
             self.give_back_replaced();

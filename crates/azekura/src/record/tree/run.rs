@@ -103,11 +103,7 @@ impl Core {
         let len = (place.units() * UNIT).min(size.saturating_sub(offset));
         let mut bytes = room::vec(len as usize)?;
         bytes.resize(len as usize, 0);
-        let read = if may_wait {
-            storage.read_at(offset, &mut bytes).map(|()| true)
-        } else {
-            storage.read_at_once(offset, &mut bytes)
-        };
+        let read = storage.read_if(offset, &mut bytes, may_wait);
         if !read.map_err(|error| error.at(storage.path()).offset(offset))? {
             return Ok(None);
         }
