@@ -396,11 +396,37 @@ impl<S: NodeStore> Tree<S> {
         }
     }
 
+    /// As `lock_leaf`; `load` brings nodes into memory, or ends it.
+    #[inline(always)]
+    pub fn lock_leaf_by<F>(
+        &self,
+        key: &[u8],
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+    ) -> std::result::Result<Held<'_>, F> {
+        loop {
+            if let Some(held) = self.lock_by(key, 0, load)? {
+                return Ok(held);
+            }
+        }
+    }
+
     /// Locks the node of `level` that covers `key`; `None`: the root is below it.
     #[inline(always)]
     fn lock(&self, key: &[u8], level: u32) -> std::result::Result<Option<Held<'_>>, S::Fault> {
+        self.lock_by(key, level, &|number, stated| {
+            self.nodes.load(number, stated)
+        })
+    }
+
+    #[inline(always)]
+    fn lock_by<F>(
+        &self,
+        key: &[u8],
+        level: u32,
+        load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
+    ) -> std::result::Result<Option<Held<'_>>, F> {
         loop {
-            let Some(end) = self.way(To::Key(key), level)? else {
+            let Some(end) = self.way_by(To::Key(key), level, load)? else {
                 return Ok(None);
             };
             let held = Held::lock(end.number, end.frame);

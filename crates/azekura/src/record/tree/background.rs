@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::layout::UNIT;
 use super::{Core, is_full};
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{AllocationClass, Patience};
+use crate::log::{AllocationClass, LogPosition, Patience};
 use crate::worker::maintenance::{Maintain, Maintenance};
 use crate::worker::{Next, Worker};
 
@@ -32,6 +33,7 @@ const PART_OF_CAPACITY: u64 = 8;
 pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
     let background = Background {
         core: Arc::clone(core),
+        position: core.log.end().position(),
     };
     let task = Maintenance::new(background, core.options.sync_interval);
     Worker::start("tree", core.log.storage().path(), &core.notify, task)
@@ -39,6 +41,28 @@ pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
 
 struct Background {
     core: Arc<Core>,
+    /// What the log had when puts that wait were looked at.
+    position: LogPosition,
+}
+
+impl Background {
+    /// What waits in the change buffer takes room of the cache: where nothing was written for a while, it is merged.
+    fn merge_what_rests(&mut self, woken: bool) -> Result<Next> {
+        if self.core.tree.nodes.buffer.pages() == 0 {
+            return Ok(Next::Idle);
+        }
+        let position = self.core.log.end().position();
+        let rests = !woken && position == self.position;
+        self.position = position;
+        if rests {
+            return Ok(if self.core.merge_some()? {
+                Next::Now
+            } else {
+                Next::Idle
+            });
+        }
+        Ok(Next::After(RESTING))
+    }
 }
 
 impl Maintain for Background {
@@ -56,11 +80,10 @@ impl Maintain for Background {
             self.core.keep_for_checkpoint();
             self.core.log.segments().prepare(2)?;
         }
-        Ok(if self.core.step()? {
-            Next::Now
-        } else {
-            Next::Idle
-        })
+        if self.core.step()? {
+            return Ok(Next::Now);
+        }
+        self.merge_what_rests(woken)
     }
 
     fn is_healthy(&self) -> bool {
@@ -68,6 +91,8 @@ impl Maintain for Background {
     }
 }
 
+/// After so long without a write, what waits in the change buffer is merged.
+const RESTING: Duration = Duration::from_secs(1);
 /// How often room is won for a removal, at most.
 const REMOVAL_ROUNDS: u32 = 16;
 
@@ -84,12 +109,15 @@ impl Core {
         self.log.appended() >= self.wake_at.load(Ordering::Relaxed)
             || self.log.is_alarmed()
             || self.is_too_dirty(3)
+            || self.tree.nodes.buffer.is_nearly_full()
     }
 
     /// Whether so many eighths of the cache are dirty.
     #[inline(always)]
     fn is_too_dirty(&self, eighths: u64) -> bool {
         let pages = &self.tree.nodes;
+        // What waits takes room of the cache, too.
+        let eighths = eighths - u64::from(pages.buffer.pages() > 0);
         pages.dirty() * 8 > u64::from(pages.limit()) * eighths
     }
 
@@ -111,6 +139,11 @@ impl Core {
             } else if self.is_checkpoint_due(2) {
                 Self::unless_full(self.checkpoint())?;
             }
+        }
+        if self.tree.nodes.buffer.is_nearly_full() {
+            self.wake();
+            Self::unless_full(self.merge_some())?;
+            self.bound_versions();
         }
         if self.is_too_dirty(3) {
             self.wake();
@@ -193,6 +226,10 @@ impl Core {
     pub(super) fn win_room(&self) -> Result<()> {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
+        if self.log.segments().is_full() {
+            // Who reads is not to find the cache full of pages that cannot be written.
+            Self::unless_full(self.unless_damaged(self.merge_all()))?;
+        }
         let mut patience = Patience::short();
         // What this thread holds itself is not let go of while it waits.
         while !self.tree.nodes.space.room().reap_all() && !patience.is_over() && !epoch::is_pinned()
@@ -242,6 +279,10 @@ impl Core {
         if self.is_too_dirty(2) {
             return Ok(self.clean_some()? > 0);
         }
+        if pages.is_buffer_used(6) {
+            self.bound_versions();
+            return self.merge_some();
+        }
         if are_few_idle {
             pages.evict(pages.limit() / 32);
             return Ok(false);
@@ -264,12 +305,13 @@ impl Core {
         let from = self.journal_from.load(Ordering::Relaxed);
         let journal = self.log.appended().wrapping_sub(from);
         let room = self.tree.nodes.space.room().sizes();
-        let live = room.live() * UNIT;
+        let part = room.live() * UNIT / 8;
         let segment = self.log.geometry().segment_size();
-        let interval = (live / 8)
-            .clamp(INTERVAL_MIN, INTERVAL_MAX)
-            .min(self.options.capacity / PART_OF_CAPACITY)
-            .max(INTERVAL_SEGMENTS * segment);
-        journal.max(room.waiting * UNIT) >= times * interval
+        let bounded = |interval: u64| {
+            let most = self.options.capacity / PART_OF_CAPACITY;
+            interval.min(most).max(INTERVAL_SEGMENTS * segment)
+        };
+        journal >= times * bounded(part.clamp(INTERVAL_MIN, INTERVAL_MAX))
+            || room.waiting * UNIT >= times * bounded(part.max(INTERVAL_MIN))
     }
 }

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::CACHE_MIN;
+use super::change_buffer::ChangeBuffer;
+use super::counts::Counts;
 use super::cut::Cuts;
 use super::image::PageImages;
 use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
@@ -119,6 +121,8 @@ pub(super) struct PageCache {
     pub(super) space: Space,
     pub(super) table: PageTable,
     pub(super) cuts: Cuts,
+    pub(super) counts: Counts,
+    pub(super) buffer: ChangeBuffer,
     pub(super) epoch: u32,
     /// What its pages are.
     pub(super) shape: PageShape,
@@ -181,18 +185,20 @@ impl PageCache {
     /// A cache of so many bytes, or of 64 pages if these are more, above a table. `Io` if the system refuses the addresses.
     pub(super) fn new(
         (log, epoch, order, shape): (Arc<Log>, u32, Order, PageShape),
-        (space, table): (Space, PageTable),
+        (space, table, count): (Space, PageTable, u64),
         cache: u64,
     ) -> Result<Self> {
         // The last frame may be the last of the smallest, and its words are looked at as those of a page.
         let frames = Map::anonymous(RESERVED_BYTES + PAGE_MAX as u64, None)?;
         frames.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         let given_out_at_open = space.room().pages();
-        Ok(Self {
+        let pages = Self {
             log,
             space,
             table,
             cuts: Cuts::default(),
+            counts: Counts::new(count)?,
+            buffer: ChangeBuffer::new()?,
             epoch,
             shape,
             images: PageImages::new(shape, order),
@@ -210,7 +216,9 @@ impl PageCache {
             given_out_at_open,
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-        })
+        };
+        pages.fit_buffer();
+        Ok(pages)
     }
 
     /// The frame of a number.
@@ -407,6 +415,7 @@ impl PageCache {
             let place = Place(about.place.load(Ordering::Relaxed));
             // Readers of the old contents see that it changes before anybody can load the page elsewhere.
             lock.change();
+            self.note_room(page, frame);
             if !self
                 .table
                 .exchange(page, Location::Cool(number), Location::Cold(place))
@@ -449,22 +458,34 @@ impl PageCache {
             about.sum.forget();
             frame.words[0].store(0, Ordering::Relaxed);
             frame.words[1].store(u64::from(page), Ordering::Relaxed);
-            if !self
-                .table
-                .exchange(page, Location::Cold(place), Location::Cool(number))
-            {
+            let is_taken = {
+                // A put that is being added to what waits for the page is waited for.
+                let _stripe = self.buffer.stripe(page);
+                let cold = Location::Cold(place);
+                self.table.exchange(page, cold, Location::Cool(number))
+            };
+            if !is_taken {
                 frame.words[1].store(NO_PAGE, Ordering::Relaxed);
                 drop(lock);
                 self.give_frame(number);
                 continue;
             }
             let read = self.read_page_if(page, place, stated, (self.words(frame), may_wait));
+            let read = read.and_then(|is_read| {
+                if is_read {
+                    let stamp = frame.words[0].load(Ordering::Relaxed);
+                    about.stamp.store(stamp, Ordering::Relaxed);
+                    self.merge_into(page, frame)?;
+                }
+                Ok(is_read)
+            });
             if matches!(read, Ok(true)) {
-                let stamp = frame.words[0].load(Ordering::Relaxed);
-                about.stamp.store(stamp, Ordering::Relaxed);
                 lock.set_dead(false);
             } else {
                 frame.words[1].store(NO_PAGE, Ordering::Relaxed);
+                if read.is_err() {
+                    self.note_unreadable(page);
+                }
                 self.table.set(page, Location::Cold(place));
                 drop(lock);
                 self.give_frame(number);

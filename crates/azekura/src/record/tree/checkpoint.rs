@@ -2,7 +2,7 @@
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 take the cut P, where the log ends; wait for changes that began before it | the old checkpoint |
+//! | 1 take the cut P, where the log ends; wait for changes that began before it; append again what waits in the change buffer (`merge`) | the old checkpoint |
 //! | 2 write each page that was dirty at P as it was then (`write_back`) | the old one; what was written is named by nothing |
 //! | 3 write the changed chunks of the page table, and the bitmaps, as of P | the old one |
 //! | 4 the root; sync: pages, parts, and the journal up to P; the superblock (`kernel::checkpoint`) | the old one or the new |
@@ -34,6 +34,8 @@ const SPARE: u64 = 3;
 /// Segments that what growth appends to one segment of the journal may take: a page for each two kibibytes of it, and as much that
 /// the next checkpoint may need.
 const COMING: u32 = 4;
+/// Segments of what waits in the change buffer that a segment of the journal may add.
+const WAITING_PER_SEGMENT: u64 = 2;
 /// Checkpoints that were copied which a store knows, at most.
 const COPIED_MAX: usize = 64;
 
@@ -66,8 +68,6 @@ pub(super) struct Cut {
     at: u64,
     /// Where replay will begin.
     end: End,
-    /// Records there are.
-    count: u64,
     /// `Log::appended`.
     appended: u64,
 }
@@ -142,20 +142,16 @@ impl Core {
             let publish = |cut| room.begin_cut(cut);
             pages.cuts.take(&taking, || pages.end_as_cut(), publish)
         };
-        let count = self.count_at_cut(&taking);
-        Cut {
-            at,
-            end,
-            count,
-            appended,
-        }
+        self.count_from_cut(&taking, at);
+        Cut { at, end, appended }
     }
 
-    /// The number of records at the cut that was just taken: all changes before it have changed their pages when this returns.
-    pub(super) fn count_at_cut(&self, _: &Taking) -> u64 {
+    /// Begins to know the number of records at the cut that was just taken: all changes before it have changed their pages, or wait for them, when this
+    /// returns.
+    pub(super) fn count_from_cut(&self, _: &Taking, cut: u64) {
         self.log.domain().wait_for_critical_sections();
-        let counter = self.tree.nodes.cuts.counter_before();
-        self.counts.count_at_cut(counter)
+        let pages = &self.tree.nodes;
+        pages.counts.begin_cut(cut, pages.cuts.counter_before());
     }
 
     /// The other steps.
@@ -169,14 +165,18 @@ impl Core {
             pages.space.room().end_cut(done.is_ok());
             pages.forget_versions(&taking, cut.at);
         }
-        if done.is_ok() {
+        pages.counts.end_cut(cut.at);
+        let done = done.map(|again| {
+            // What was appended counts by segments.
+            let appended = (appended + again).min(self.log.appended());
             state.committed.appended = appended;
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
             *self.moment.lock() = state.moment;
             self.log.release_before(end);
             self.release_empty();
-        } else if !self.log.is_poisoned() {
+        });
+        if done.is_err() && !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
         }
         if !self.log.is_poisoned() {
@@ -190,8 +190,10 @@ impl Core {
         done
     }
 
-    fn write_checkpoint(&self, state: &mut Checkpoint, cut: Cut) -> Result<()> {
+    /// How many bytes were appended again.
+    fn write_checkpoint(&self, state: &mut Checkpoint, cut: Cut) -> Result<u64> {
         let pages = &self.tree.nodes;
+        let again = self.settle_waiting(cut.at)?;
         pages.save_all(cut.at)?;
         pages.save_versions(cut.at)?;
         let mut written = Vec::new();
@@ -199,7 +201,7 @@ impl Core {
         if done.is_err() {
             pages.table.mark_chunks_dirty(&written);
         }
-        done
+        done.map(|()| again)
     }
 
     /// Gives the log the segments of groups in which nothing is in use: no checkpoint names them.
@@ -212,7 +214,7 @@ impl Core {
     fn write_parts(
         &self,
         state: &mut Checkpoint,
-        Cut { end, count, .. }: Cut,
+        Cut { at, end, .. }: Cut,
         written: &mut Vec<usize>,
     ) -> Result<()> {
         let pages = &self.tree.nodes;
@@ -299,6 +301,7 @@ impl Core {
             encode: &mut encode,
         };
         let sync = || self.log.sync_now();
+        let count = pages.counts.at_cut(at);
         (state.committed).commit(&self.log, next, sync, |payload| payload.count = count)?;
         pages.table.set_extents(&root.chunks);
         state.bitmaps = root.bitmaps;
@@ -318,6 +321,11 @@ impl Core {
         let are_dirty = pages.dirty() * units;
         let reserve = reserve(&self.log, &room.sizes(), (dirty, are_dirty), chunks);
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
+        let again = (pages.buffered_bytes() + WAITING_PER_SEGMENT * size).div_ceil(size);
+        let reserve = Reserve {
+            checkpoint: reserve.checkpoint + again as u32,
+            ..reserve
+        };
         room.keep(dirty.max(parts) + SPARE * (size / UNIT));
         drop(room);
         self.log.segments().keep(reserve);

@@ -45,6 +45,9 @@ impl Core {
         self.log.healthy()?;
         let _alone = self.compacting.lock();
         let mut damage = None;
+        // Leaves that cannot be read are passed below.
+        let (_merged, done) = self.merged();
+        Self::unless_full(self.unless_damaged(done))?;
         self.as_far_as_there_is_room(self.fill_leaves(&mut damage, progress))?;
         let moved = self.move_down(&mut damage, progress);
         self.tree.nodes.space.room().set_ceiling(None);

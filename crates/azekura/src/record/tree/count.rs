@@ -294,7 +294,10 @@ impl Core {
             let frame = match pages.table.at(number) {
                 Location::Hot(frame) | Location::Cool(frame) => pages.at(frame),
                 Location::Cold(place) => {
-                    if let Some(records) = place.records() {
+                    // Where nothing waited for it, and it is still there, nothing was merged meanwhile.
+                    let is_as_stored = !pages.buffer.has(number)
+                        && pages.table.at(number) == Location::Cold(place);
+                    if is_as_stored && let Some(records) = place.records() {
                         return Ok(Some(u64::from(records)));
                     }
                     self.load_below(above, at)?;

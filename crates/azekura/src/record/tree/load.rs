@@ -86,6 +86,8 @@ impl Core {
     /// Steps 1 and 2.
     fn begin_load(&self) -> Result<Load<'_>> {
         self.log.healthy()?;
+        let (_merged, done) = self.merged();
+        done?;
         self.check_empty()?;
         // What the last checkpoint needs of records that are no more is room for new ones.
         Self::unless_full(self.win_room())?;
@@ -114,7 +116,7 @@ impl Core {
 
     /// `Invalid` if there are records.
     fn check_empty(&self) -> Result<()> {
-        match self.counts.sum() {
+        match self.tree.nodes.counts.sum() {
             0 => Ok(()),
             count => Err(
                 Error::new(Kind::Invalid, "records are loaded into an empty store only")

@@ -38,18 +38,21 @@ mod ahead;
 mod background;
 mod bitmap;
 mod cache;
+mod change_buffer;
 mod check;
 mod checkpoint;
 mod cluster;
 mod compact;
 mod copy;
 mod count;
+mod counts;
 mod cut;
 mod group;
 mod image;
 pub mod layout;
 mod limbo;
 mod load;
+mod merge;
 mod nodes;
 mod open;
 mod pop;
@@ -86,7 +89,6 @@ pub use repair::{TreeRepairReport, repair};
 pub use snapshot::Snapshot;
 pub use transaction::{Isolation, Transaction};
 
-use crate::counter::Counter;
 use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Cursor, Damaged, DecideMany, Durability, Edit, Engine, Ordered,
@@ -213,7 +215,6 @@ struct Core {
     options: OpenOptions,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
-    counts: Counts,
     /// Until when it is known how many records lie below pages.
     sums: Sums,
     /// Those that live, in the order in which they were taken.
@@ -243,43 +244,6 @@ fn is_damage(error: &Error) -> bool {
 /// Whether what was done found no room.
 fn is_full<T>(done: &Result<T>) -> bool {
     done.as_ref().is_err_and(|error| error.kind() == Kind::Full)
-}
-
-/// How many records there are, also at a cut: changes after it are counted apart.
-struct Counts {
-    /// Records before the last cut but one was over.
-    before: Mutex<i64>,
-    /// By the number that a cut gives.
-    since: [Counter; 2],
-}
-
-impl Counts {
-    fn new(count: u64) -> Result<Self> {
-        Ok(Self {
-            before: Mutex::new(count.cast_signed()),
-            since: [Counter::new(0)?, Counter::new(0)?],
-        })
-    }
-
-    fn sum(&self) -> u64 {
-        let before = self.before.lock();
-        let since: i64 = self.since.iter().map(Counter::signed_sum).sum();
-        (*before + since).max(0).cast_unsigned()
-    }
-
-    /// None, while nothing is counted.
-    fn reset(&self) {
-        *self.before.lock() = 0;
-        self.since.iter().for_each(Counter::reset);
-    }
-
-    /// The count at a cut after which changes are counted by another counter than this, while none is counted by this any more.
-    fn count_at_cut(&self, counter: usize) -> u64 {
-        let mut before = self.before.lock();
-        *before += self.since[counter].signed_sum();
-        self.since[counter].reset();
-        (*before).max(0).cast_unsigned()
-    }
 }
 
 impl Core {
@@ -405,7 +369,7 @@ impl TreeDb {
             ("engine", "tree".into()),
             ("format_version", superblock::VERSION.to_string()),
             ("checkpoint", core.checkpoint_id().to_string()),
-            ("count", core.counts.sum().to_string()),
+            ("count", core.tree.nodes.counts.sum().to_string()),
             ("order", core.tree.order.name().to_owned()),
             ("levels", core.levels().to_string()),
             ("pages", room.pages.to_string()),
@@ -470,8 +434,10 @@ impl Reader for TreeDb {
         key_bookmark::at(key)
     }
 
+    /// Exactly, when no update is under way. It reads the leaves first for which puts wait in memory; where one cannot be read, those that wait
+    /// for it are not counted.
     fn count(&self) -> u64 {
-        self.core.counts.sum()
+        self.core.count_all()
     }
 
     fn stats(&self) -> Stats {
@@ -479,7 +445,7 @@ impl Reader for TreeDb {
         let pages = &core.tree.nodes;
         let room = pages.space.room().sizes();
         Stats {
-            count: core.counts.sum(),
+            count: core.tree.nodes.counts.sum(),
             live_bytes: room.live() * layout::UNIT,
             file_bytes: core.log.storage().size().unwrap_or(0),
             memory_bytes: pages.memory_bytes(),

@@ -222,7 +222,7 @@ impl PageCache {
     /// its frame's lock.
     #[cold]
     #[inline(never)]
-    fn keep(&self, page: u32, frame: &Frame, until: u64) {
+    pub(super) fn keep(&self, page: u32, frame: &Frame, until: u64) {
         let about = self.about(self.number_of(frame));
         let stamp = frame.words[0].load(Ordering::Relaxed);
         let first_dirty = about.first_dirty.load(Ordering::Relaxed);
@@ -304,7 +304,11 @@ impl PageCache {
         self.cuts
             .keep(page, (0, position), is_needed, || Kept::Image(place));
         let cold = Location::Cold(place);
-        self.table.exchange(page, cold, Location::Empty)
+        let is_emptied = self.table.exchange(page, cold, Location::Empty);
+        if is_emptied {
+            self.forget_waiting(page);
+        }
+        is_emptied
     }
 
     /// Takes all pages but the root, which is held and is being changed at `position`, out of use, while no other thread changes
@@ -433,6 +437,7 @@ impl NodeStore for PageCache {
                 Location::Cold(place) => {
                     let cold = Location::Cold(place);
                     if self.table.exchange(page, cold, Location::Empty) {
+                        self.forget_waiting(page);
                         self.table.mark_dirty(page);
                         let mut room = self.space.room();
                         room.supersede_image(place, (position, position));

@@ -25,7 +25,7 @@ use super::nodes::REPLAYED;
 use super::space::Space;
 use super::sums::Sums;
 use super::table::PageTable;
-use super::{Core, Counts, CreateOptions, OpenOptions, TreeDb, background, is_damage, is_full};
+use super::{Core, CreateOptions, OpenOptions, TreeDb, background, is_damage, is_full};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -210,6 +210,9 @@ impl Closing for Core {
             return self.log.sync_now();
         }
         self.log.healthy()?;
+        // What cannot be merged stays in the journal.
+        let (_merged, done) = self.merged();
+        Self::unless_full(self.unless_damaged(done))?;
         match self.checkpoint() {
             // A full device: the next open reads a longer journal.
             Err(error) if error.kind() == Kind::Full => {}
@@ -335,7 +338,7 @@ fn build_in(
     let table = PageTable::new(&root.chunks, shape.units())?;
     let nodes = PageCache::new(
         (Arc::clone(&log), epoch, order, shape),
-        (space, table),
+        (space, table, count),
         options.cache,
     )?;
     let tree = Tree { order, nodes };
@@ -349,7 +352,6 @@ fn build_in(
     let pieces = superblock.payload.root.into_iter().collect();
     Ok(Core {
         gate: Gate::new(log.domain().clone()),
-        counts: Counts::new(count)?,
         sums: Sums::new(),
         snapshots: Mutex::default(),
         checkpoint: Mutex::new(Checkpoint {

@@ -109,7 +109,13 @@ impl Summing<'_> {
         let pages = &self.core.tree.nodes;
         loop {
             match pages.table.at(page) {
-                Location::Cold(place) if self.add_noted(page, place)? => return Ok(()),
+                Location::Cold(place)
+                    if !pages.buffer.has(page)
+                        && pages.table.at(page) == Location::Cold(place)
+                        && self.add_noted(page, place)? =>
+                {
+                    return Ok(());
+                }
                 Location::Hot(_) | Location::Cool(_) => {}
                 Location::Cold(_) | Location::Empty => pages.load(page, stated)?,
             }
@@ -209,6 +215,9 @@ impl Core {
         }
         self.log.healthy()?;
         let class = AllocationClass::Removal;
+        // Subtrees are cut off as they are on storage. What cannot be read may be elsewhere.
+        let (_merged, done) = self.merged();
+        self.unless_damaged(done)?;
         let (removed, seams) = self.with_room(class, || {
             if self.is_attention_due() {
                 self.attend(class, encode_bounds(keys).len())?;
@@ -219,7 +228,7 @@ impl Core {
             let _alone = self.gate.alone();
             let _taking = self.tree.nodes.cuts.taking();
             if keys == (Bound::Unbounded, Bound::Unbounded) {
-                let all = self.counts.sum();
+                let all = self.tree.nodes.counts.sum();
                 self.clear_alone()?;
                 return Ok((all, Vec::new()));
             }
@@ -428,8 +437,8 @@ impl Core {
         // Until the moment is over.
         self.sums.rest();
         let seams = self.tree.cut_out(excision, &moment);
-        let count = &self.counts.since[moment.counter()];
-        count.add(moment.pin(), -tally.records.cast_signed());
+        let removed = tally.records.cast_signed();
+        pages.counts.add(moment.pin(), moment.counter(), -removed);
         for word in &tally.runs {
             self.supersede(Some(Found::Outside(*word)), moment.at);
         }

@@ -71,7 +71,7 @@ pub(super) fn repair_storage(
         .page_size(shape.bytes())
         .compression(shape.compression);
     let db = TreeDb::create_on(Arc::clone(target), &options)?;
-    let total = core.counts.sum();
+    let total = core.tree.nodes.counts.sum();
     let mut put = Ok(());
     let mut done = 0;
     let mut show = |key: &[u8], value: &[u8]| {

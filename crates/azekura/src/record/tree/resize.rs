@@ -56,6 +56,9 @@ impl Core {
     fn set_cache(&self, bytes: u64) -> Result<()> {
         let pages = &self.tree.nodes;
         let limit = frames_of(bytes, pages.shape);
+        // Frames that hold blocks of the change buffer do not give way.
+        let (_merged, done) = self.merged();
+        done?;
         self.with_room(AllocationClass::Exchange, || {
             let _checkpoint = self.checkpoint.lock();
             pages.return_retired();
@@ -100,6 +103,7 @@ impl PageCache {
         free.idle.append(&mut free.leaving);
         let is_above = |number: &mut u32| *number >= limit;
         free.leaving.extend(free.idle.extract_if(.., is_above));
+        self.fit_buffer();
         before
     }
 
@@ -153,6 +157,9 @@ impl PageCache {
             };
             // Readers of the old contents see that it changes before anybody finds the page elsewhere.
             lock.change();
+            if matches!(location, Location::Cold(_)) {
+                self.note_room(page, frame);
+            }
             self.table.set(page, location);
             about.first_dirty.store(0, Ordering::Relaxed);
             frame.words[1].store(NO_PAGE, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! leaf is pinned from before: the units are not used again meanwhile (`space`). It does not know keys.
 
 use super::Core;
+use super::cache::PageCache;
 use super::layout::{RunPlace, UNIT};
 use crate::error::{Error, Kind, Result};
 use crate::log::AllocationClass;
@@ -117,13 +118,23 @@ impl Core {
     /// What stood outside for a value is superseded by a change at `position`.
     #[inline(always)]
     pub(super) fn supersede(&self, found: Option<Found>, position: u64) {
-        if let Some(Found::Outside(word)) = found {
+        if let Some(found) = found {
+            self.tree.nodes.supersede(found, position);
+        }
+    }
+}
+
+impl PageCache {
+    /// What stood outside for a value is superseded by a change at `position`.
+    #[inline(always)]
+    pub(super) fn supersede(&self, found: Found, position: u64) {
+        if let Found::Outside(word) = found {
             let place = RunPlace(word);
             if place == RunPlace::UNREADABLE_LIST {
                 // It stands nowhere.
                 return;
             }
-            let mut room = self.tree.nodes.space.room();
+            let mut room = self.space.room();
             room.supersede_run(place.unit(), place.units() as u32, position);
         }
     }

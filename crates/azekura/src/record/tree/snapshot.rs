@@ -64,7 +64,6 @@ pub(super) struct Live {
 pub struct Snapshot<'d> {
     pub(super) core: &'d Core,
     cut: u64,
-    count: u64,
     live: Arc<Live>,
 }
 
@@ -80,15 +79,7 @@ impl TreeDb {
 impl Core {
     fn snapshot(&self) -> Snapshot<'_> {
         let pages = &self.tree.nodes;
-        let most = (pages.bytes_max() / 2).max(MEMORY_MIN);
-        let mut in_memory = pages.cuts.in_memory();
-        while in_memory * pages.shape.bytes() > most && self.end_oldest_snapshot() {
-            let before = std::mem::replace(&mut in_memory, pages.cuts.in_memory());
-            if in_memory >= before {
-                // They are the checkpoint's.
-                break;
-            }
-        }
+        self.bound_versions();
         let live: Arc<Live> = Arc::default();
         let taking = pages.cuts.taking();
         let cut = {
@@ -103,13 +94,26 @@ impl Core {
             let end = || (pages.end_as_cut().0, ());
             pages.cuts.take(&taking, end, begin).0
         };
-        let count = self.count_at_cut(&taking);
+        self.count_from_cut(&taking, cut);
         drop(taking);
         Snapshot {
             core: self,
             cut,
-            count,
             live,
+        }
+    }
+
+    /// Ends the oldest snapshots, while they have more in memory than they may.
+    pub(super) fn bound_versions(&self) {
+        let pages = &self.tree.nodes;
+        let most = (pages.bytes_max() / 2).max(MEMORY_MIN);
+        let mut in_memory = pages.cuts.in_memory();
+        while in_memory * pages.shape.bytes() > most && self.end_oldest_snapshot() {
+            let before = std::mem::replace(&mut in_memory, pages.cuts.in_memory());
+            if in_memory >= before {
+                // They are the checkpoint's.
+                break;
+            }
         }
     }
 
@@ -138,6 +142,7 @@ impl Core {
         let size = self.log.storage().size().unwrap_or(0);
         let most = self.options.snapshot_room.max(size / 4);
         while room().sizes().held * UNIT > most && self.end_oldest_snapshot() {}
+        self.bound_versions();
         // What is given back is free when no reader looks at it any more: not more than one at a time.
         if !room().has_reserve() && self.end_snapshot_for_room() {
             self.keep_for_checkpoint();
@@ -168,6 +173,7 @@ impl Core {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
+        self.core.tree.nodes.counts.end_cut(self.cut);
         let mut snapshots = self.core.snapshots.lock();
         let is_own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
         let Some(at) = snapshots.iter().position(is_own) else {
@@ -455,14 +461,15 @@ impl Reader for Snapshot<'_> {
         key_bookmark::at(key)
     }
 
-    /// Records at its moment, exactly.
+    /// Records at its moment, exactly. It reads the leaves first for which puts wait in memory.
     fn count(&self) -> u64 {
-        self.count
+        self.core.count_all();
+        self.core.tree.nodes.counts.at_cut(self.cut)
     }
 
     fn stats(&self) -> Stats {
         Stats {
-            count: self.count,
+            count: self.core.tree.nodes.counts.at_cut(self.cut),
             ..Stats::default()
         }
     }
@@ -495,7 +502,7 @@ impl std::fmt::Debug for Snapshot<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot")
             .field("path", &self.core.log.storage().path())
-            .field("count", &self.count)
+            .field("count", &self.core.tree.nodes.counts.at_cut(self.cut))
             .finish_non_exhaustive()
     }
 }

@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::FrameKind;
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{
-    Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, To, Tree, is_sparse,
+    Buffer, EntryChange, Frame, Held, NodeStore, ROOT, Seen, Stated, To, Tree, is_sparse,
 };
 use crate::node::{Found, Node, Value};
 use crate::order::check_range;
@@ -124,13 +124,44 @@ impl Core {
             let held = self.tree.lock_leaf(stem_of(key))?;
             return self.set_long(held, key, Some(value), class).map(drop);
         }
-        let (form, run) = self.value(value, class)?;
         if let Some(tree) = self.plain_tree() {
-            let held = tree.lock_leaf(key)?;
-            return self.put_held(&tree, held, key, (value, form, run), class);
+            return self.put_into(&tree, key, value, class);
         }
-        let held = self.tree.lock_leaf(key)?;
-        self.put_held(&self.tree, held, key, (value, form, run), class)
+        self.put_into(&self.tree, key, value, class)
+    }
+
+    /// As `put_inside`, of a key that is no long one, into the tree in this view. Where its leaf is not in memory, it may wait for that.
+    #[inline(always)]
+    fn put_into<'t, S>(
+        &'t self,
+        tree: &'t Tree<S>,
+        key: &[u8],
+        value: &[u8],
+        class: AllocationClass,
+    ) -> Result<()>
+    where
+        S: NodeStore<Fault = Error, Moment = AppendedAt, Charge = ()>,
+    {
+        let (form, run) = self.value(value, class)?;
+        let held = if self.may_wait(key, value) {
+            let load = |number, stated: &Stated<'_>| match stated.level {
+                Some(0) => Err(None),
+                _ => tree.nodes.load(number, stated).map_err(Some),
+            };
+            match tree.lock_leaf_by(key, &load) {
+                Ok(held) => held,
+                Err(None) => {
+                    if self.put_later(&entry(key, Some(value)), class)? {
+                        return Ok(());
+                    }
+                    tree.lock_leaf(key)?
+                }
+                Err(Some(error)) => return Err(error),
+            }
+        } else {
+            tree.lock_leaf(key)?
+        };
+        self.put_held(tree, held, key, (value, form, run), class)
     }
 
     /// Gives `key`, which is no long one, a value, in its leaf, which is held, of the tree in this view.
@@ -243,7 +274,8 @@ impl Core {
     #[inline(always)]
     pub(super) fn count(&self, moment: &AppendedAt, key: &[u8], count: i64) {
         if count != 0 {
-            self.counts.since[moment.counter()].add(moment.pin(), count);
+            let counts = &self.tree.nodes.counts;
+            counts.add(moment.pin(), moment.counter(), count);
             if self.sums.is_on() {
                 self.forget_sums(key);
             }
@@ -634,13 +666,20 @@ impl Core {
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
+        let is_seen = || !self.snapshots.lock().is_empty();
+        let merged = is_seen().then(|| self.merged());
         self.with_room(AllocationClass::Removal, || {
             // No cut comes between the journal's frame and the pages.
             let _checkpoint = self.checkpoint.lock();
             let _alone = self.gate.alone();
             let _taking = self.tree.nodes.cuts.taking();
+            if is_seen() {
+                // What waits is in snapshots, too; all of it, where one came meanwhile. What cannot be read they cannot read either.
+                self.unless_damaged(self.merge_all())?;
+            }
             self.clear_alone()
         })?;
+        drop(merged);
         self.end()
     }
 
@@ -665,7 +704,7 @@ impl Core {
         pages.change(&root, &moment);
         pages.retire_all(&root, moment.at);
         self.node_of(root.frame).init(0, None, None);
-        self.counts.reset();
+        pages.counts.reset();
         debug_assert_eq!(root.number, ROOT);
         Ok(())
     }

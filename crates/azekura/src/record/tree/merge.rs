@@ -1,0 +1,263 @@
+//! When what waits in the change buffer is merged, and what becomes of it at a checkpoint.
+//!
+//! | when | what |
+//! |---|---|
+//! | its page comes into memory | it is merged, by who brings it there (`cache`) |
+//! | the buffer is nearly full, or nothing was added for a while | pages are brought into memory, in rounds: by the worker; full, by the writer |
+//! | a checkpoint at a cut P | what waits since before P is appended again, a page's puts as one batch: replay from P finds it there |
+//! | a copy, a close, a compaction, a count, a load, a removal of everything, a smaller cache | all of it is merged first |
+//!
+//! A page's puts are appended again under its stripe: no change of the same keys comes in between, so the order in the journal is that in which they
+//! were made, from any checkpoint on. From then on they count as made there, unless a snapshot lives that has them at their own position:
+//! then the page is brought into memory. What waits for a page that cannot be read stays, and is appended again each time: it is in the journal when a
+//! repair looks there.
+//!
+//! It does not know what waits, nor how it is merged (`change_buffer`).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::change_buffer::{LEN_MAX, WaitingPut};
+use super::nodes::AppendedAt;
+use super::{Core, is_damage, is_full};
+use crate::error::{Kind, Result};
+use crate::log::{AllocationClass, Entry};
+use crate::node::tree::{Stated, To};
+use crate::order::Order;
+
+/// Pages that are brought into memory together.
+const ROUND: usize = 64;
+/// How often a page is looked for before it counts as lost, and how long it waits for another thread that brings it into memory.
+const TRIES: u32 = 10_000;
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// While it lives, no put waits, but those for pages that cannot be read.
+pub(super) struct AllMerged<'c> {
+    core: &'c Core,
+}
+
+impl Drop for AllMerged<'_> {
+    fn drop(&mut self) {
+        self.core.tree.nodes.reopen_buffer();
+    }
+}
+
+impl Core {
+    /// Whether a put of this may wait for its leaf.
+    #[inline(always)]
+    pub(super) fn may_wait(&self, key: &[u8], value: &[u8]) -> bool {
+        let pages = &self.tree.nodes;
+        pages.buffer.is_open()
+            && key.len() <= LEN_MAX
+            && value.len() <= LEN_MAX
+            && pages.unlogged.load(Ordering::Relaxed) == 0
+            && !matches!(self.tree.order, Order::Registered(_))
+    }
+
+    /// Has a put wait for its leaf, if that is not in memory; `false`, and nothing is done: it is, or there is no room to wait. The caller is inside
+    /// the gate.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn put_later(&self, entry: &Entry<'_>, class: AllocationClass) -> Result<bool> {
+        let pages = &self.tree.nodes;
+        if self.log.segments().is_full() {
+            return Ok(false);
+        }
+        let Some(above) = self.tree.way(To::Key(entry.key), 1)? else {
+            return Ok(false);
+        };
+        let version = above.frame.latch.begin();
+        if !self.tree.is_still(&above) {
+            return Ok(false);
+        }
+        let node = self.node_of(above.frame);
+        let page = node.child(node.child_of(entry.key));
+        let is_still = || above.frame.latch.is_still(version);
+        if !is_still() {
+            return Ok(false);
+        }
+        let Some(moment) = pages.buffer_put(page, is_still, entry, class)? else {
+            return Ok(false);
+        };
+        if self.sums.is_on() {
+            self.forget_sums(entry.key);
+        }
+        drop::<AppendedAt>(moment);
+        Ok(true)
+    }
+
+    /// Merges what waits for a page; whether it is merged. If it may not wait for the device, the page's read may only have begun.
+    fn merge_page(&self, page: u32, may_wait: bool) -> Result<bool> {
+        let pages = &self.tree.nodes;
+        let load = |number: u32, stated: &Stated<'_>| {
+            let loaded = pages.load_if(number, stated, may_wait).map_err(Some)?;
+            loaded.then_some(()).ok_or(None)
+        };
+        for _ in 0..TRIES {
+            let key = {
+                let _stripe = pages.buffer.stripe(page);
+                pages.waiting_key(page)
+            };
+            let Some(key) = key else { return Ok(true) };
+            let _pin = self.log.pin();
+            match self.tree.way_by(To::Key(&key), 0, &load) {
+                Err(None) => return Ok(false),
+                Err(Some(error)) => return Err(error),
+                // Who brings it into memory merges it.
+                Ok(Some(end)) => drop(end.frame.latch.begin_within(PATIENCE)),
+                Ok(None) => {}
+            }
+        }
+        let what = "puts wait for a page that none above it names";
+        Err(pages.damaged(page, None, what))
+    }
+
+    /// Merges what waits for some pages. What cannot be read stays: the first such error.
+    fn merge_pages(&self, mut found: Vec<u32>, failed: &mut Result<()>) -> Result<()> {
+        for may_wait in [false, true] {
+            let mut later = Vec::new();
+            for page in found {
+                match self.merge_page(page, may_wait) {
+                    Ok(true) => {}
+                    Ok(false) => later.push(page),
+                    Err(error) if is_damage(&error) => {
+                        if failed.is_ok() {
+                            *failed = Err(error);
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            found = later;
+        }
+        Ok(())
+    }
+
+    /// Merges some of what waits; whether there is less.
+    pub(super) fn merge_some(&self) -> Result<bool> {
+        let pages = &self.tree.nodes;
+        let before = pages.buffer.pages();
+        let hand = pages.buffer.hand.load(Ordering::Relaxed);
+        let (found, next) = pages.next_waiting(hand, ROUND);
+        pages
+            .buffer
+            .hand
+            .store(next.unwrap_or(0), Ordering::Relaxed);
+        // What cannot be read is reported by who needs it.
+        self.merge_pages(found, &mut Ok(()))?;
+        Ok(next.is_none() || pages.buffer.pages() < before)
+    }
+
+    /// Merges all that waits, and lets no put wait meanwhile. `Corrupted` and `Io`, when all else is merged, if a page cannot be read. The caller
+    /// holds nothing.
+    pub(super) fn merged(&self) -> (AllMerged<'_>, Result<()>) {
+        self.tree.nodes.close_buffer();
+        let merged = AllMerged { core: self };
+        let mut done = self.merge_all();
+        // Of a full store, what was superseded is free after a checkpoint.
+        while is_full(&done) {
+            let before = self.tree.nodes.buffer.pages();
+            done = self.win_room().and_then(|()| self.merge_all());
+            if self.tree.nodes.buffer.pages() >= before {
+                break;
+            }
+        }
+        (merged, done)
+    }
+
+    /// What cannot be read is not what was asked for.
+    pub(super) fn unless_damaged(&self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if is_damage(&error) => self.log.healthy(),
+            done => done,
+        }
+    }
+
+    /// Merges what waits, by who may hold locks: what was there before is merged when it returns.
+    pub(super) fn merge_all(&self) -> Result<()> {
+        let pages = &self.tree.nodes;
+        let mut failed = Ok(());
+        let mut from = (pages.buffer.pages() > 0).then_some(0);
+        while let Some(first) = from {
+            let (found, next) = pages.next_waiting(first, ROUND);
+            self.merge_pages(found, &mut failed)?;
+            from = next;
+        }
+        failed
+    }
+
+    /// How many records there are, with what waits.
+    pub(super) fn count_all(&self) -> u64 {
+        if self.tree.nodes.buffer.pages() > 0
+            && let Err(error) = self.merge_all()
+        {
+            tracing::warn!(%error, "puts that wait for a page are not counted");
+        }
+        self.tree.nodes.counts.sum()
+    }
+
+    /// Deals with all that waits since before a cut, whose earlier changes have all been made: afterwards it is in its pages, or after the cut in the
+    /// journal. How many bytes were appended.
+    pub(super) fn settle_waiting(&self, cut: u64) -> Result<u64> {
+        let pages = &self.tree.nodes;
+        if pages.buffer.pages() == 0 {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        let given_out = pages.space.room().pages();
+        for page in 0..given_out {
+            if pages.buffer.has(page) {
+                bytes += self.settle_page(page, cut)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn settle_page(&self, page: u32, cut: u64) -> Result<u64> {
+        if let Some(bytes) = self.carry(page, cut)? {
+            return Ok(bytes);
+        }
+        match self.merge_page(page, true) {
+            Err(error) if is_damage(&error) || error.kind() == Kind::Full => {
+                // It cannot be as the snapshots have it.
+                while self.end_oldest_snapshot() {
+                    if let Some(bytes) = self.carry(page, cut)? {
+                        return Ok(bytes);
+                    }
+                }
+                Err(error)
+            }
+            merged => merged.map(|_| 0),
+        }
+    }
+
+    /// Appends what waits for a page since before a cut again, so many bytes; `None`: it is to be merged.
+    fn carry(&self, page: u32, cut: u64) -> Result<Option<u64>> {
+        let pages = &self.tree.nodes;
+        let _stripe = pages.buffer.stripe(page);
+        let puts = pages.waiting_puts(page);
+        let Some(first) = puts.first().map(|put| put.at).filter(|at| *at < cut) else {
+            return Ok(Some(0));
+        };
+        let is_seen = |until| pages.space.room().is_needed_by_snapshot(first, until);
+        if is_seen(u64::MAX) {
+            return Ok(None);
+        }
+        let entries: Vec<Entry<'_>> = puts.iter().map(WaitingPut::entry).collect();
+        let class = AllocationClass::Checkpoint;
+        let appended = match &entries[..] {
+            [one] => pages.append(self.log.pin(), one, class),
+            many => pages.append_batch(self.log.pin(), many, class),
+        };
+        if is_full(&appended) {
+            return Ok(None);
+        }
+        let moment = appended?;
+        // One that was taken meanwhile sees them where they were.
+        if is_seen(moment.at) {
+            return Ok(None);
+        }
+        pages.set_position(page, moment.at);
+        Ok(Some(Entry::batch_len(&entries) as u64))
+    }
+}
