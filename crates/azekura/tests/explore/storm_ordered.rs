@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
@@ -14,6 +15,7 @@ use azekura::record::tree::{Compression, CreateOptions, OpenOptions, Snapshot, T
 use azekura::testkit::Random;
 use azekura::testkit::configuration::compression;
 use azekura::testkit::storm::{Engine, Promise, Shape, Store};
+use azekura::testkit::suite::{demand, third};
 use azekura::{Durability, Edit, Engine as _, Kind, Reader as _, Result, Verbs as _};
 
 use super::storm::{batch, crowded, damage_of, storms, sync_interval, tried};
@@ -25,9 +27,16 @@ const TREE_SPACE: u64 = 12;
 /// And in addition to that: reserves, and the least of an interval.
 const TREE_OVERHEAD: u64 = 12 << 20;
 
+/// Keys from this number on are no neighbours.
+const SPREAD: u32 = 1000;
+
 fn name(key: u32) -> Vec<u8> {
     // Some are long: few of them fill a leaf.
     let mut name = format!("{key:06}").into_bytes();
+    if key >= SPREAD {
+        // Many are put in no order, which leaves room in leaves.
+        name = format!("s{:06}", u64::from(key) * 7919 % 1_000_000).into_bytes();
+    }
     if key.is_multiple_of(17) {
         name.resize(6 + key as usize * 7 % 480, b'n');
     }
@@ -188,6 +197,9 @@ impl<D: Ordered> Store for File<D> {
     }
 }
 
+/// Puts that waited for their leaf in stores that were closed.
+static BUFFERED: AtomicU64 = AtomicU64::new(0);
+
 /// A tree file of some configuration.
 struct Tree(CreateOptions);
 
@@ -223,6 +235,15 @@ impl Tree {
         Self(options.segment_size(64u64 << 10).opening(opening))
     }
 
+    /// One that holds several times what its cache does.
+    fn draw_large(random: &mut Random) -> Self {
+        let Self(options) = Self::draw(random);
+        let options = options.order(Order::Lexical).page_size(0_u64);
+        let options = options.compression(Compression::None);
+        let opening = options.opening.clone().cache(512u64 << 10);
+        Self(options.opening(opening))
+    }
+
     fn opening(&self, has_worker: bool) -> OpenOptions {
         self.0.opening.clone().background(has_worker)
     }
@@ -242,6 +263,10 @@ impl Engine for Tree {
     }
 
     fn close(&self, store: File<TreeDb>) -> Result<()> {
+        let properties = store.0.inspect();
+        let waited = properties.iter().find(|(name, _)| *name == "buffered_puts");
+        let waited: u64 = waited.map_or(0, |(_, count)| count.parse().unwrap());
+        BUFFERED.fetch_add(waited, Ordering::Relaxed);
         assert_eq!(store.0.count_range::<&[u8]>(..)?, store.0.count());
         store.0.close()
     }
@@ -309,6 +334,29 @@ fn a_tree_file_that_threads_use_loses_nothing_in_a_crash() {
     let ran = storms(90, 3, |random| (Tree::draw(random), Shape::draw(random)));
     let what = "crashes of a tree file that threads use";
     tried(ran, 1800, 3000, 4000, 0, what);
+}
+
+/// Puts wait for leaves that are not in memory.
+#[test]
+fn a_tree_file_beyond_its_cache_that_threads_use_loses_nothing_in_a_crash() {
+    let ran = storms(60, 2, |random| {
+        let shape = Shape {
+            keys: *random.choose(&[5000, 8000]),
+            len_max: *random.choose(&[120, 250]),
+            first_max: 250,
+            clears: 0,
+            ..Shape::draw(random)
+        };
+        (Tree::draw_large(random), shape)
+    });
+    let what = "crashes of a tree file beyond its cache that threads use";
+    tried(ran, 600, 300, 3000, 0, what);
+    let waited = BUFFERED.load(Ordering::Relaxed);
+    demand(
+        waited,
+        third(300),
+        "puts of storms that waited for their leaf",
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! how much was tried.
 
 mod ahead;
+mod buffered;
 mod compact;
 mod contract;
 mod copies;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use azekura::Durability;
 use azekura::order::Order;
-use azekura::record::tree::{Compression, CreateOptions, OpenOptions};
+use azekura::record::tree::{Compression, CreateOptions, OpenOptions, TreeDb};
 use azekura::testkit::Random;
 
 /// Kills a process after a while, which must not have ended by itself.
@@ -93,6 +94,13 @@ fn simulated(random: &mut Random) -> CreateOptions {
         .capacity(azekura::io::sim::SimDisk::FILE_SIZE_MAX)
         .durability(durability);
     options.opening(opening).segment_size(64 << 10)
+}
+
+/// How many puts have waited for their leaf since an open.
+fn buffered_puts(db: &TreeDb) -> u64 {
+    let properties = db.inspect();
+    let found = properties.iter().find(|(name, _)| *name == "buffered_puts");
+    found.map_or(0, |(_, count)| count.parse().unwrap())
 }
 
 /// A number as keys of eight bytes state it.

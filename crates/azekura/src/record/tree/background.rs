@@ -142,7 +142,7 @@ impl Core {
         }
         if self.tree.nodes.buffer.is_nearly_full() {
             self.wake();
-            Self::unless_full(self.merge_some())?;
+            Self::unless_full(self.merge_few())?;
             self.bound_versions();
         }
         if self.is_too_dirty(3) {

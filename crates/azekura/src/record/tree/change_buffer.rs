@@ -128,6 +128,8 @@ pub(super) struct ChangeBuffer {
     blocks: Mutex<Blocks>,
     /// Pages that have puts here. Raised before, and lowered after these are seen. Changes under a stripe.
     pages: AtomicU64,
+    /// Puts that were added. Relaxed: a count.
+    pub(super) added: AtomicU64,
     /// Blocks that hold puts.
     used: AtomicU64,
     /// Blocks after which it is nearly full.
@@ -146,6 +148,7 @@ impl ChangeBuffer {
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             blocks: Mutex::default(),
             pages: AtomicU64::new(0),
+            added: AtomicU64::new(0),
             used: AtomicU64::new(0),
             nearly_all: AtomicU64::new(0),
             closers: AtomicU32::new(0),
@@ -436,6 +439,7 @@ impl PageCache {
             buffer.pages.fetch_add(1, Ordering::Release);
         }
         word.store(waiting.word(), Ordering::Release);
+        buffer.added.fetch_add(1, Ordering::Relaxed);
         drop(stripe);
         Ok(Some(moment))
     }

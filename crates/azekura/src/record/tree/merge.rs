@@ -25,8 +25,9 @@ use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Stated, To};
 use crate::order::Order;
 
-/// Pages that are brought into memory together.
+/// Pages that are brought into memory together, and those that one put waits for.
 const ROUND: usize = 64;
+const ROUND_OF_WRITER: usize = 16;
 /// How often a page is looked for before it counts as lost, and how long it waits for another thread that brings it into memory.
 const TRIES: u32 = 10_000;
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -133,12 +134,21 @@ impl Core {
         Ok(())
     }
 
+    /// As `merge_some`, by who has a put to make.
+    pub(super) fn merge_few(&self) -> Result<()> {
+        self.merge_of_round(ROUND_OF_WRITER).map(drop)
+    }
+
     /// Merges some of what waits; whether there is less.
     pub(super) fn merge_some(&self) -> Result<bool> {
+        self.merge_of_round(ROUND)
+    }
+
+    fn merge_of_round(&self, most: usize) -> Result<bool> {
         let pages = &self.tree.nodes;
         let before = pages.buffer.pages();
         let hand = pages.buffer.hand.load(Ordering::Relaxed);
-        let (found, next) = pages.next_waiting(hand, ROUND);
+        let (found, next) = pages.next_waiting(hand, most);
         pages
             .buffer
             .hand

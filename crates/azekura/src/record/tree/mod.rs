@@ -391,6 +391,11 @@ impl TreeDb {
             ),
             ("cache_bytes", pages.bytes_max().to_string()),
             ("dirty_pages", pages.dirty().to_string()),
+            ("buffered_pages", pages.buffer.pages().to_string()),
+            (
+                "buffered_puts",
+                pages.buffer.added.load(Ordering::Relaxed).to_string(),
+            ),
             ("snapshots", snapshots.to_string()),
             ("held_bytes", (room.held * layout::UNIT).to_string()),
             ("versions_in_memory", pages.cuts.in_memory().to_string()),
