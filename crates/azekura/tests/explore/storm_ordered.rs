@@ -80,6 +80,10 @@ impl Ordered for TreeDb {
             }
             _ => {}
         }
+        let properties = self.inspect();
+        let waited = properties.iter().find(|(name, _)| *name == "buffered_puts");
+        let waited: u64 = waited.map_or(0, |(_, count)| count.parse().unwrap());
+        BUFFERED.fetch_add(waited, Ordering::Relaxed);
         let snapshot = self.snapshot()?;
         let Some(then) = scanned(&snapshot)? else {
             return Ok(());
@@ -194,7 +198,7 @@ impl<D: Ordered> Store for File<D> {
 
 /// Bytes of a cache that stores are beyond.
 const SMALL_CACHE: u64 = 384 << 10;
-/// Puts that waited for their leaf in stores that were closed.
+/// Puts that had waited for their leaf whenever a snapshot was taken.
 static BUFFERED: AtomicU64 = AtomicU64::new(0);
 
 /// A tree file of some configuration.
@@ -265,10 +269,6 @@ impl Engine for Tree {
     }
 
     fn close(&self, store: File<TreeDb>) -> Result<()> {
-        let properties = store.0.inspect();
-        let waited = properties.iter().find(|(name, _)| *name == "buffered_puts");
-        let waited: u64 = waited.map_or(0, |(_, count)| count.parse().unwrap());
-        BUFFERED.fetch_add(waited, Ordering::Relaxed);
         assert_eq!(store.0.count_range::<&[u8]>(..)?, store.0.count());
         store.0.close()
     }
