@@ -197,7 +197,7 @@ impl<D: Ordered> Store for File<D> {
 }
 
 /// Bytes of a cache that stores are beyond.
-const SMALL_CACHE: u64 = 384 << 10;
+const SMALL_CACHE: u64 = 512 << 10;
 /// Puts that had waited for their leaf whenever a snapshot was taken.
 static BUFFERED: AtomicU64 = AtomicU64::new(0);
 
@@ -343,7 +343,7 @@ fn a_tree_file_that_threads_use_loses_nothing_in_a_crash() {
 fn a_tree_file_beyond_its_cache_that_threads_use_loses_nothing_in_a_crash() {
     let ran = storms(60, 2, |random| {
         let shape = Shape {
-            keys: *random.choose(&[4000, 6000]),
+            keys: *random.choose(&[6000, 8000]),
             len_max: *random.choose(&[120, 250]),
             first_max: 250,
             clears: 0,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -378,4 +379,65 @@ fn threads_beyond_the_cache_lose_nothing() {
         assert_same(&db, &model);
     }
     tried_at_least(waited, 10_000, "puts of threads that waited for their leaf");
+}
+
+/// What waits for a page that turns out to be unreadable is kept: a checkpoint appends it again, and a repair finds it.
+#[test]
+fn what_waits_for_a_damaged_page_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.azt");
+    let (db, many) = beyond_cache(&path);
+    let known = |number: u64| Random::new(!number).bytes(80);
+    let chosen = 77;
+    db.put(&key(chosen), &known(chosen)).unwrap();
+    let others = |db: &TreeDb| {
+        // Others come into memory, so that this leaf gives way.
+        for number in (0..many).filter(|number| number % 3 == 0 && *number != chosen) {
+            db.get(&key(number)).unwrap();
+        }
+    };
+    db.checkpoint().unwrap();
+    others(&db);
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let place = bytes.windows(80).position(|part| part == known(chosen));
+    let mut from = place.unwrap();
+    let mut damaged = 0;
+    while let Some(at) = bytes[from..]
+        .windows(80)
+        .position(|part| part == known(chosen))
+    {
+        file.write_all_at(&[0xee; 16], (from + at) as u64).unwrap();
+        from += at + 80;
+        damaged += 1;
+    }
+    assert!(damaged > 0);
+    let before = buffered_puts(&db);
+    db.put(&key(chosen), b"put after the damage").unwrap();
+    assert_eq!(buffered_puts(&db), before + 1, "it waits");
+    for _ in 0..3 {
+        db.checkpoint().unwrap();
+        // More than before the cut of the last one.
+        db.put(&key(chosen + 1), b"another").unwrap();
+    }
+    let error = db.get(&key(chosen)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted);
+    let error = db.put(&key(chosen), b"no more").unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted, "no more waits for it");
+    assert_eq!(db.get(&key(chosen + 3)).unwrap(), Some(vec![0; 90]));
+    assert!(db.count() >= many - 100);
+    let error = db.set_cache(512 << 10).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted);
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let target = folder.path().join("repaired.azt");
+    azekura::record::tree::repair(&path, &target, &mut |_, _| {}).unwrap();
+    let db = TreeDb::open(&target, &OpenOptions::new()).unwrap();
+    let found = db.get(&key(chosen)).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"put after the damage"[..]));
+    assert_eq!(db.get(&key(chosen + 3)).unwrap(), Some(vec![0; 90]));
 }

@@ -771,8 +771,10 @@ fn a_removal_is_replayed_though_a_page_of_it_is_damaged_since() {
         let report = repair(&path, &target, &mut |_, _| {}).unwrap();
         assert!(report.losses > 0);
         let db = TreeDb::open(&target, &OpenOptions::new()).unwrap();
+        // Nor loses it what the journal has of a page that cannot be read.
+        assert_eq!(db.get(b"1501").unwrap().as_deref(), Some(&b"again"[..]));
         let there = db.count_range(from..to).unwrap();
-        assert_eq!(there, u64::from(db.get(b"1501").unwrap().is_some()));
+        assert_eq!(there, u64::from((from..to).contains(&"1501")));
         assert!(db.get(b"0050").unwrap().is_some() && db.get(b"2950").unwrap().is_some());
     }
 }

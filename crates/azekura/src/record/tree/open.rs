@@ -10,6 +10,7 @@
 //! file open for reading.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::cluster::is_long;
 use super::layout::{
     CHUNK, CLEAR, FILE_MAX, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT,
-    bitmap_seed,
+    bitmap_seed, decode_bounds,
 };
 use super::nodes::REPLAYED;
 use super::space::Space;
@@ -40,7 +41,7 @@ use crate::log::layout::FIRST_FRAME;
 use crate::log::manifest::{check_last_is_whole, read_extent, segments_of};
 use crate::log::{End, Geometry, Log, Use};
 use crate::node::tree::{NodeStore, ROOT, Tree};
-use crate::order::Order;
+use crate::order::{Order, is_from, is_up_to};
 use crate::record::gate::Gate;
 
 /// Sizes of segments to choose from.
@@ -234,7 +235,7 @@ impl Closing for Core {
 pub(super) fn open_salvaged(
     storage: &Arc<dyn Storage>,
     lose: &mut dyn FnMut(String),
-) -> Result<Core> {
+) -> Result<(Core, Orphans)> {
     let options = OpenOptions::new().background(false);
     let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
     let last = &found_super.payload;
@@ -290,23 +291,51 @@ pub(super) fn open_salvaged(
     let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
     core.tree.nodes.unlogged.store(REPLAYED, Ordering::Relaxed);
     let mut bytes = Vec::new();
+    let mut orphans = Orphans::default();
     for address in frames {
         let replayed = log.copy_frame(address, &mut bytes).and_then(|frame| {
-            core.replay(frame.header.kind, frame.key, frame.value)
-                .map_err(|error| {
-                    if frame.header.kind.is_keyed() {
-                        error.key(frame.key)
-                    } else {
-                        error
-                    }
-                })
+            let kind = frame.header.kind;
+            let done = core.replay(kind, frame.key, frame.value);
+            let is_record = core.limits.check(frame.key, frame.value).is_ok();
+            let is_lost = is_record && done.as_ref().is_err_and(is_damage);
+            orphans.note((kind, frame.key, frame.value), is_lost, core.tree.order);
+            done.map_err(|error| {
+                if kind.is_keyed() {
+                    error.key(frame.key)
+                } else {
+                    error
+                }
+            })
         });
         match replayed {
             Err(error) if is_damage(&error) => lose(error.without_remedy().to_string()),
             replayed => replayed?,
         }
     }
-    Ok(core)
+    Ok((core, orphans))
+}
+
+/// Records of the journal whose leaf cannot be read.
+#[derive(Debug, Default)]
+pub(super) struct Orphans(pub(super) BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Orphans {
+    /// A change of the journal, which was done again, or which damage of its leaf keeps from that.
+    fn note(&mut self, (kind, key, value): (FrameKind, &[u8], &[u8]), is_lost: bool, order: Order) {
+        match kind {
+            PUT if is_lost => drop(self.0.insert(key.to_vec(), value.to_vec())),
+            PUT | REMOVE => drop(self.0.remove(key)),
+            CLEAR => self.0.clear(),
+            REMOVE_RANGE => {
+                if let Some(keys) = decode_bounds(value) {
+                    let is_in =
+                        |key: &[u8]| is_from(keys, order, key) && is_up_to(keys, order, key);
+                    self.0.retain(|key, _| !is_in(key));
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Whether this version knows what a frame of this kind changes.

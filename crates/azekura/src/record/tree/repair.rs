@@ -2,7 +2,7 @@
 //!
 //! The damaged file is only read: what can be read of it is copied to a file without a name, in the folder of the target, and opened
 //! there. Records come in order, leaf by leaf; a page that does not verify costs its records, reported as the range of their keys, and a
-//! damaged place of the journal what it changed. Superblock and root of the checkpoint are needed: where both slots, or a piece of the
+//! damaged place of the journal what it changed. What the journal has of such a page's records is in the new file. Superblock and root of the checkpoint are needed: where both slots, or a piece of the
 //! root, are damaged beyond a bit, only a backup helps.
 //!
 //! It does not guess: a record is in the new file only if its checksums hold.
@@ -64,7 +64,7 @@ pub(super) fn repair_storage(
     mut report: TreeRepairReport,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TreeRepairReport> {
-    let core = open_salvaged(damaged, &mut |what| report.lose(what))?;
+    let (core, orphans) = open_salvaged(damaged, &mut |what| report.lose(what))?;
     let shape = core.tree.nodes.shape;
     let options = CreateOptions::new()
         .order(core.tree.order)
@@ -94,6 +94,10 @@ pub(super) fn repair_storage(
         // What leads on is damaged, and was reported.
         Err(error) if super::is_damage(&error) && report.losses > 0 => {}
         walked => drop(walked?),
+    }
+    // Of leaves that cannot be read, what the journal has.
+    for (key, value) in &orphans.0 {
+        db.put(key, value)?;
     }
     report.recovered = crate::engine::Reader::count(&db);
     db.close()?;
