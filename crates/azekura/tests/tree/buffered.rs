@@ -113,7 +113,9 @@ fn another(db: &TreeDb, model: &mut Model, many: u64, random: &mut Random) {
             if let (Some(from), Some(to)) = (keys.first(), keys.last()) {
                 let removed = db.remove_range(&from[..]..=&to[..]).unwrap();
                 assert_eq!(removed as usize, keys.len());
-                keys.iter().for_each(|key| drop(model.remove(key)));
+                for key in &keys {
+                    model.remove(key);
+                }
             }
         }
         51 => {
@@ -128,7 +130,7 @@ fn another(db: &TreeDb, model: &mut Model, many: u64, random: &mut Random) {
         }
         58 if random.one_in(10) => db.compact(&mut |_, _| {}).unwrap(),
         _ => {
-            let records: Vec<(Vec<u8>, Vec<u8>)> = (0..1 + random.index(6))
+            let records: Vec<(Vec<u8>, Vec<u8>)> = (0..=random.index(6))
                 .map(|_| (key(random.below(many)), value(random)))
                 .collect();
             let mut transaction = db.transaction().unwrap();

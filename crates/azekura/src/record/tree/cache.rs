@@ -198,7 +198,7 @@ impl PageCache {
             table,
             cuts: Cuts::default(),
             counts: Counts::new(count)?,
-            buffer: ChangeBuffer::new()?,
+            buffer: ChangeBuffer::new(),
             epoch,
             shape,
             images: PageImages::new(shape, order),

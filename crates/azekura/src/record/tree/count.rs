@@ -295,7 +295,7 @@ impl Core {
                 Location::Hot(frame) | Location::Cool(frame) => pages.at(frame),
                 Location::Cold(place) => {
                     // Where nothing waited for it, and it is still there, nothing was merged meanwhile.
-                    let is_as_stored = !pages.buffer.has(number)
+                    let is_as_stored = !pages.has_waiting(number)
                         && pages.table.at(number) == Location::Cold(place);
                     if is_as_stored && let Some(records) = place.records() {
                         return Ok(Some(u64::from(records)));

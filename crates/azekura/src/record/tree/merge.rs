@@ -139,7 +139,7 @@ impl Core {
         self.merge_of_round(ROUND_OF_WRITER).map(drop)
     }
 
-    /// Merges some of what waits; whether there is less.
+    /// Merges some of what waits; whether there may be more to do.
     pub(super) fn merge_some(&self) -> Result<bool> {
         self.merge_of_round(ROUND)
     }
@@ -155,7 +155,8 @@ impl Core {
             .store(next.unwrap_or(0), Ordering::Relaxed);
         // What cannot be read is reported by who needs it.
         self.merge_pages(found, &mut Ok(()))?;
-        Ok(next.is_none() || pages.buffer.pages() < before)
+        // Where nothing became less, the round is ended, and none begun.
+        Ok(pages.buffer.pages() < before || hand != 0)
     }
 
     /// Merges all that waits, and lets no put wait meanwhile. `Corrupted` and `Io`, when all else is merged, if a page cannot be read. The caller
@@ -216,7 +217,7 @@ impl Core {
         let mut bytes = 0;
         let given_out = pages.space.room().pages();
         for page in 0..given_out {
-            if pages.buffer.has(page) {
+            if pages.has_waiting(page) {
                 bytes += self.settle_page(page, cut)?;
             }
         }
@@ -246,7 +247,8 @@ impl Core {
         let pages = &self.tree.nodes;
         let _stripe = pages.buffer.stripe(page);
         let puts = pages.waiting_puts(page);
-        let Some(first) = puts.first().map(|put| put.at).filter(|at| *at < cut) else {
+        let first = puts.iter().next().map(|put| put.at);
+        let Some(first) = first.filter(|at| *at < cut) else {
             return Ok(Some(0));
         };
         let is_seen = |until| pages.space.room().is_needed_by_snapshot(first, until);

@@ -4,11 +4,12 @@
 //! 1. An acknowledged update survives `kill -9`; with `Durability::Power`, or after `sync`, loss of power. After a power cut the
 //!    store is what a prefix of its updates made, up to a sync at least; an `update_many` is in it wholly or not at all.
 //! 2. A lookup takes no lock and stores nothing where its pages are in the cache; each page that is not costs one read of it, and
-//!    inner pages are 0.6 % of all. An update locks its leaf, appends its record to the journal, and changes the leaf in memory.
+//!    inner pages are 0.6 % of all. An update locks its leaf, appends its record to the journal, and changes the leaf in memory. A put of up to
+//!    255 bytes each of key and value whose leaf is not there waits for it in up to three eighths of the cache (`change_buffer`).
 //! 3. A page is never written over: it goes to a new place, and its old one is used again when a later checkpoint is durable. So no
 //!    torn page can matter. An open reads the journal since the last checkpoint, whatever the number of records.
 //! 4. A checkpoint is of one moment, and stops no thread: who changes a page that it still has to write keeps a copy of that.
-//! 5. Memory: the cache, 8 bytes for each page that was looked at, and while a checkpoint is written or a snapshot lives, copies of pages
+//! 5. Memory: the cache, 16 bytes for each page that was looked at, and while a checkpoint is written or a snapshot lives, copies of pages
 //!    that are changed meanwhile, or some 400 bytes for each that was on storage. A cache full of changed pages slows writers, who write some themselves.
 //! 6. A scan, and a cursor, shows what was there all along once, and resumes from any bookmark. That of a snapshot is of one moment,
 //!    while writers continue, and so are all reads of it.
@@ -21,6 +22,7 @@
 //!   ahead                  many keys at once, and the leaves next to come: reads of the device that overlap
 //!   load                   ascending records into an empty store
 //!   range, pop             ranges counted and removed; the first and the last record taken out
+//!   change_buffer, buffered_puts, merge   puts that wait for their leaf     counts   records, now and at cuts
 //!   cache, nodes           frames of pages, and their changes     resize  their number     table  where each page is     cut  moments, and what they need
 //!   image                  pages as they are written, plain or compressed
 //!   write_back             pages to new places       space, group, bitmap  units, and when they are free again     run  values outside, cluster  long keys
@@ -32,11 +34,13 @@
 //! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: compaction; the checkpoint; the gate; the taking of
 //! cuts; latches as in `node::tree`, or in any order while no update is under way; the writer of the cache; the list of snapshots, a shard
 //! of versions; the room; the log. A snapshot that is dropped in an update's closure takes hold of the cuts under a latch: who has them waits
-//! for latches in `clear` and the removal of a range only, alone.
+//! for latches in `clear` and the removal of a range only, alone. The stripe of a page in the change buffer is taken under its latch, or under
+//! none; under it versions, the room, the counts, blocks and free frames, and the log.
 
 mod ahead;
 mod background;
 mod bitmap;
+mod buffered_puts;
 mod cache;
 mod change_buffer;
 mod check;
@@ -271,7 +275,8 @@ impl TreeDb {
         self.core.read(key, visit)
     }
 
-    /// Sets the value of `key`. Errors: `TooLarge`; `Full`, `Io`, `Corrupted`, `Poisoned`, and then nothing is changed.
+    /// Sets the value of `key`. Where its leaf is not in memory, it may wait for that, in memory and in the journal, and read and write nothing.
+    /// Errors: `TooLarge`; `Full`, `Io`, `Corrupted`, `Poisoned`, and then nothing is changed.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.core.put(key, value)
@@ -445,6 +450,7 @@ impl Reader for TreeDb {
         self.core.count_all()
     }
 
+    /// As the contract states; `count` is without those of the puts that wait for their leaf.
     fn stats(&self) -> Stats {
         let core = &*self.core;
         let pages = &core.tree.nodes;

@@ -110,7 +110,7 @@ impl Summing<'_> {
         loop {
             match pages.table.at(page) {
                 Location::Cold(place)
-                    if !pages.buffer.has(page)
+                    if !pages.has_waiting(page)
                         && pages.table.at(page) == Location::Cold(place)
                         && self.add_noted(page, place)? =>
                 {

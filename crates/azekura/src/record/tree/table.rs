@@ -7,7 +7,7 @@
 //! | hot | in a frame, and was looked at lately |
 //! | cool | in a frame |
 //!
-//! A hit loads one word, and stores nothing where it is hot. Words are read chunk by chunk when they are first needed, so an
+//! A second word states what waits for the page (`change_buffer`). A hit loads one word, and stores nothing where it is hot. Words are read chunk by chunk when they are first needed, so an
 //! open does not depend on the number of pages. It does not know what is in a page.
 
 #![expect(unsafe_code, reason = "words in raw memory")]
@@ -74,6 +74,7 @@ struct Chunk {
 #[derive(Debug)]
 pub(super) struct PageTable {
     words: Arc<Map>,
+    waiting: Arc<Map>,
     chunks: Mutex<Vec<Chunk>>,
     /// Units of a page, at most.
     units_max: u32,
@@ -89,6 +90,7 @@ impl PageTable {
         };
         Ok(Self {
             words: Map::anonymous((PAGES as u64 + 1) * 8, None)?,
+            waiting: Map::anonymous((PAGES as u64 + 1) * 8, None)?,
             chunks: Mutex::new(chunks.iter().map(chunk).collect()),
             units_max,
         })
@@ -98,6 +100,13 @@ impl PageTable {
     fn word(&self, page: u32) -> &AtomicU64 {
         // SAFETY: there are words for all numbers of 32 bits (`new`), at a page's beginning, in a map that lives as long.
         unsafe { self.words.word_within(u64::from(page) * 8) }
+    }
+
+    /// What waits for a page.
+    #[inline(always)]
+    pub(super) fn waiting(&self, page: u32) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { self.waiting.word_within(u64::from(page) * 8) }
     }
 
     /// Where a page is.
