@@ -78,12 +78,12 @@ impl Rebuild {
         let shape = shape_of(old);
         let Some(order) = old.order() else {
             let options = CreateOptions::new().opening(self.room.options());
-            let options = self.shape.over(shape.over(options));
+            let options = self.shape.over(shape.over(options)?)?;
             return HashDb::create_on(storage, &options).map(Db::from);
         };
         let options = tree::CreateOptions::new()
             .order(order)
-            .capacity(self.room.options().capacity);
+            .opening(self.room.options_of_tree());
         let options = self.shape.over_tree(shape.over_tree(options));
         TreeDb::create_on(storage, &options).map(Db::from)
     }

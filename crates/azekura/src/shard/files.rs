@@ -209,6 +209,12 @@ pub(crate) fn shards_at(path: &Path) -> Result<Option<(ShardEngine, usize)>> {
     Ok(Some((engine, manifest.salts.len())))
 }
 
+/// The files of the shards of the store at `path`, if it is one of several; else none. Errors: `Corrupted`, `Mismatch`.
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let shards = shards_at(path)?.map_or(0, |(_, shards)| shards);
+    Ok((0..shards).map(|shard| shard_name(path, shard)).collect())
+}
+
 /// The engine of shards in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardEngine {

@@ -5,6 +5,7 @@
 
 mod contract;
 mod files;
+mod load;
 mod power;
 mod threads;
 
