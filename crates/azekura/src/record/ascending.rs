@@ -1,6 +1,7 @@
 //! Records to load come in the ascending order of their keys, each key once: the check of that, and its error, which numbers the record.
 //!
-//! It keeps a copy of the last key. It does not know where the records go.
+//! It keeps a copy of the last key, and asks for the limits of records first: what is refused is refused in the order in which it came.
+//! It does not know where the records go.
 
 use std::cmp::Ordering;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Ranges of keys over damaged pages: what is damaged refuses a removal, and a replay of one loses no more than what is damaged.
 //!
-//! A file is left by a process that was killed; a page of it changes before it is opened again.
+//! A file is left by a process that was killed, with a range removed since its last checkpoint or none; a page of it changes before it
+//! is opened again, and what is left is compared record by record. A repair has no record back that was removed.
 
 use std::path::Path;
 
