@@ -13,6 +13,8 @@
 //!
 //! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`], [`Sharded`]).
 
+mod copies;
+
 use std::ops::{ControlFlow, RangeBounds};
 use std::path::Path;
 

@@ -91,3 +91,54 @@ fn sorted_records_are_loaded_into_an_empty_tree_or_shards_of_trees() {
         assert_eq!(ran.code, 2, "{}", ran.err);
     }
 }
+
+#[test]
+fn a_copy_of_shards_is_brought_forward_by_what_changed_since() {
+    let place = Place::new();
+    place.run(&["create", "t.azt", "--shards", "3"]).ok();
+    place.write("in", lines(3000, |n| format!("{n:04}\tvalue {n}\n")));
+    place.run(&["import", "t.azt", "tsv", "in"]).ok();
+    place.run(&["copy", "t.azt", "c.azt"]).ok();
+    place
+        .run(&["set", "t.azt", "0007", "changed", "more", "1"])
+        .ok();
+    let since = |since: &str, name: &str| place.run(&["copy", "t.azt", name, "--since", since]);
+    let apply = |name: &str| place.run(&["apply", "c.azt", name]);
+    since("c.azt", "one").ok();
+    assert_eq!(shards_of(&place, "one"), 3);
+    let applied = apply("one").ok();
+    let ids = applied.trim().rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(ids.split(',').count(), 3, "{applied}");
+    let inspected = place.run(&["inspect", "c.azt"]).ok();
+    assert!(inspected.contains(&ids), "{inspected}");
+    place.run(&["remove-range", "t.azt", "--to", "1000"]).ok();
+    since(&ids, "two").ok();
+    apply("one").ok();
+    let now = place.run(&["export", "t.azt", "tsv"]).ok();
+    // One file of the changes is not there: no shard is written.
+    std::fs::rename(place.path("two.shard-002"), place.path("kept")).unwrap();
+    let before = place.read("c.azt.shard-000");
+    let ran = apply("two");
+    assert_eq!(ran.code, 7, "{}", ran.err);
+    assert!(ran.err.contains("two.shard-002"), "{}", ran.err);
+    assert!(place.read("c.azt.shard-000") == before);
+    std::fs::rename(place.path("kept"), place.path("two.shard-002")).unwrap();
+    apply("two").ok();
+    assert!(place.run(&["export", "c.azt", "tsv"]).ok() == now);
+    place.run(&["check", "c.azt"]).ok();
+    // Changes are no store; a store is no changes; what there is stays; hash files have none.
+    let ran = place.run(&["get", "two", "more"]);
+    assert!(
+        ran.code == 7 && ran.err.contains("azekura apply COPY CHANGES"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(apply("t.azt").code, 7);
+    assert_eq!(since("c.azt", "two").code, 3);
+    assert_eq!(since(ids.split(',').next().unwrap(), "none").code, 3);
+    place.run(&["create", "h.azh", "--shards", "2"]).ok();
+    let ran = place.run(&["copy", "h.azh", "none", "--since", "c.azt"]);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("without --since"), "{}", ran.err);
+    assert!(!place.names().iter().any(|name| name.starts_with("none")));
+}

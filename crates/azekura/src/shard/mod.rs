@@ -15,12 +15,13 @@
 //!
 //! ```text
 //!   mod     reading and writing, by shard      many     update_many, the locks of several shards in their order
-//!   merged  scans and cursors in order         files    create, open, copy, check      layout  the manifest
-//!   load    sorted records into tree files
+//!   merged  scans and cursors in order         files    create, open, check      layout  the manifest
+//!   load    sorted records into tree files     copy     copies, and what changed since
 //! ```
 //!
 //! It has no snapshots and no transactions, which would need one moment of all shards. It does not know what a shard does.
 
+mod copy;
 mod files;
 mod layout;
 mod load;

@@ -4,6 +4,7 @@
 //! beginning `tried:` state how much was tried.
 
 mod contract;
+mod copies;
 mod files;
 mod load;
 mod power;
