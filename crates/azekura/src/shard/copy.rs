@@ -23,6 +23,7 @@ use crate::engine::Persistent;
 use crate::error::{Error, Kind, Result};
 use crate::io::file::Files;
 use crate::io::{Access, Directory, Storage, publish};
+use crate::kernel::apply::Prepared;
 use crate::kernel::changes::{CheckpointId, name_to_mark};
 use crate::record::gate;
 use crate::record::tree::TreeDb;
@@ -199,7 +200,7 @@ impl Sharded<TreeDb> {
             prepared.push(TreeDb::prepare_changes(&**own, &**changes, &mut advance)?);
         }
         let is_marked = copy.file.manifest.state != ManifestState::Whole;
-        let is_applied = prepared.iter().all(|shard| shard.is_applied());
+        let is_applied = prepared.iter().all(Prepared::is_applied);
         if !is_marked && !is_applied {
             let name = name_to_mark(changes.file.storage.path());
             copy.file.write_state(ManifestState::Applying(name))?;
