@@ -222,7 +222,7 @@ impl Chain {
 #[test]
 fn a_cut_at_any_event_leaves_a_copy_that_is_completed() {
     let mut counts = Counts::default();
-    for round in 0..share(12) {
+    for round in 0..share(8) {
         let seed = round + round_seed();
         let chain = Chain::draw(seed);
         let _shown = case(seed, &(chain.shards, &chain.options));

@@ -161,7 +161,7 @@ fn a_load_keeps_all_records_or_none() {
 #[test]
 fn a_load_that_is_cut_leaves_all_records_or_none() {
     let mut states = 0;
-    for round in 0..share(16) {
+    for round in 0..share(10) {
         let seed = round + round_seed();
         let mut random = Random::new(seed);
         let shards = 2 + random.index(3);
