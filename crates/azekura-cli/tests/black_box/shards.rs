@@ -38,11 +38,9 @@ fn a_store_of_shards_is_made_and_used_as_one() {
         assert!(place.run(&["export", store, "tsv"]).ok() == before);
         let checked = place.run(&["check", store]).ok();
         assert!(checked.contains("3002 records"), "{checked}");
-        // Each file is a store by itself; the store is written anew by no command.
-        let ran = place.run(&["rebuild", store]);
+        let ran = place.run(&["repair", store, "new"]);
         assert_eq!(ran.code, 7, "{}", ran.err);
         assert!(ran.err.contains("a shard's own file"), "{}", ran.err);
-        place.run(&["check", &format!("{store}.shard-001")]).ok();
     }
     let listed = place.run(&["list", "t.azt", "--keys", "--items", "3"]);
     assert_eq!(String::from_utf8_lossy(&listed.out), "9\n10\n1000\n");
@@ -57,6 +55,48 @@ fn a_store_of_shards_is_made_and_used_as_one() {
         assert!(ran.err.contains("1 to 256"), "{}", ran.err);
     }
     assert!(!place.names().iter().any(|name| name.starts_with("n.azt")));
+}
+
+/// Each file is a store by itself, and has another identity when it was written anew.
+#[test]
+fn a_store_of_shards_is_rebuilt_and_takes_in_what_was_repaired() {
+    let place = Place::new();
+    for store in ["t.azt", "h.azh"] {
+        place.run(&["create", store, "--shards", "3"]).ok();
+        place.write("in", lines(3000, |n| format!("{n:04}\tvalue {n}\n")));
+        place.run(&["import", store, "tsv", "in"]).ok();
+        let records = || {
+            let all = place.run(&["list", store]).ok();
+            let mut all: Vec<String> = all.lines().map(str::to_owned).collect();
+            all.sort();
+            all
+        };
+        let before = records();
+        place.run(&["rebuild", store, "--compression", "zstd"]).ok();
+        assert_eq!(records(), before);
+        place.run(&["check", store]).ok();
+        let shard = format!("{store}.shard-001");
+        let inspected = place.run(&["inspect", &shard]).ok();
+        assert!(inspected.contains("zstd"), "{inspected}");
+        place.run(&["repair", &shard, "repaired"]).ok();
+        std::fs::rename(place.path("repaired"), place.path(&shard)).unwrap();
+        let ran = place.run(&["get", store, "0007"]);
+        assert_eq!(ran.code, 7, "{}", ran.err);
+        assert!(
+            ran.err.contains("`azekura rebuild` of the store"),
+            "{}",
+            ran.err
+        );
+        place.run(&["rebuild", store]).ok();
+        assert_eq!(records(), before);
+        // Another shard's file is not taken in.
+        let other = format!("{store}.shard-002");
+        place.run(&["copy", &other, "copied"]).ok();
+        std::fs::rename(place.path("copied"), place.path(&shard)).unwrap();
+        let ran = place.run(&["rebuild", store]);
+        assert_eq!(ran.code, 7, "{}", ran.err);
+        assert!(ran.err.contains("belong into others"), "{}", ran.err);
+    }
 }
 
 #[test]

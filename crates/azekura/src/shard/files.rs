@@ -543,7 +543,7 @@ fn exchanged(path: &Path, shard: usize, found: u32, salts: &[u32]) -> Error {
             .detail(format!("it is shard {other} of this store"))
             .remedy("files were exchanged: give each its own name again"),
         None => error.detail("it is of no shard of this store").remedy(
-            "put the file of this store back; if this one is a repaired or rebuilt copy of that, open the store with `Sharded::open_replaced`",
+            "put the file of this store back; if this one is a repaired or rebuilt copy of that, run `azekura rebuild` of the store, or open it with `Sharded::open_replaced`",
         ),
     }
 }
