@@ -199,17 +199,16 @@ impl Sharded<TreeDb> {
         for (own, changes) in copy.shards.iter().zip(&changes.shards) {
             prepared.push(TreeDb::prepare_changes(&**own, &**changes, &mut advance)?);
         }
-        let is_marked = copy.file.manifest.state != ManifestState::Whole;
+        let mark = ManifestState::Applying(name_to_mark(changes.file.storage.path()));
         let is_applied = prepared.iter().all(Prepared::is_applied);
-        if !is_marked && !is_applied {
-            let name = name_to_mark(changes.file.storage.path());
-            copy.file.write_state(ManifestState::Applying(name))?;
+        if !is_applied && copy.file.manifest.state != mark {
+            copy.file.write_state(mark)?;
         }
         let mut ids = Vec::new();
         for shard in prepared {
             ids.push(shard.apply(&mut advance)?);
         }
-        if is_marked || !is_applied {
+        if copy.file.manifest.state != ManifestState::Whole {
             copy.file.write_state(ManifestState::Whole)?;
         }
         progress(total, total);
