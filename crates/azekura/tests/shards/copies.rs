@@ -1,12 +1,14 @@
 //! A copy of a store of shards, and what changed since, brought together are the store; until they are complete, nothing opens the copy.
 //!
-//! Chains of a copy and changes are compared with the store, record by record, over reopenings of both. The power is cut, and writes and
-//! syncs fail, while changes are made and applied: then each shard is at one of the two moments, or the copy refuses, and the same call
-//! completes it. What does not fit all shards is refused, and no shard is written.
+//! Chains of a copy and changes are compared with the store, record by record, over reopenings of both, and while threads write. The power
+//! is cut, and writes and syncs fail, while changes are made and applied: then all shards are at one of the two moments, or the copy
+//! refuses, and the same call completes it. What does not fit all shards is refused, and no shard is written.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use azekura::engine::{Edit, Engine as _, Persistent as _};
 use azekura::io::Directory as _;
@@ -119,6 +121,74 @@ fn a_chain_of_changes_is_the_store() {
     }
     tried_at_least(links, 150, "links of chains of changes of shards");
     tried_at_least(records, 10_000, "records of copies of shards compared");
+}
+
+/// Threads put records, each in an order: each shard of a copy has those of each thread up to some record.
+#[test]
+fn changes_while_threads_write_are_of_a_moment_of_each_shard() {
+    let (mut links, mut records) = (0, 0);
+    for round in 0..share(20).max(2) {
+        let seed = round + round_seed();
+        let random = &mut Random::new(seed);
+        let shards = 2 + random.index(4);
+        let options = options(random, shards).order(Order::Lexical);
+        let _shown = case(seed, &(shards, &options));
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let db = &Store::create(at(STORE), shards, &options).unwrap();
+        let key = |thread: u64, number: u64| format!("{thread}/{number:07}").into_bytes();
+        let counters = || [const { AtomicU64::new(0) }; 3];
+        let (begun, done) = (&counters(), &counters());
+        let counts = |of: &[AtomicU64; 3]| [0, 1, 2].map(|at| of[at].load(Ordering::SeqCst));
+        let is_over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                scope.spawn(move || {
+                    for number in 0.. {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        begun[thread as usize].store(number + 1, Ordering::SeqCst);
+                        db.put(&key(thread, number), &number.to_le_bytes()).unwrap();
+                        done[thread as usize].store(number + 1, Ordering::SeqCst);
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                });
+            }
+            db.copy_to(&at(COPY), &mut quiet).unwrap();
+            for link in 0..4 {
+                std::thread::sleep(Duration::from_millis(random.below(30)));
+                let least = counts(done);
+                let since = Store::checkpoints_of(at(COPY)).unwrap();
+                let name = format!("changes-{link}");
+                db.copy_changes(&since, at(&name), &mut quiet).unwrap();
+                let most = counts(begun);
+                Store::apply_changes(at(COPY), at(&name), &mut quiet).unwrap();
+                let copy = Store::open(at(COPY), &options.opening).unwrap();
+                for thread in 0..3_u64 {
+                    let (least, most) = (least[thread as usize], most[thread as usize]);
+                    for (shard, store) in copy.shards().iter().enumerate() {
+                        let is_own = |number: &u64| copy.shard_of(&key(thread, *number)) == shard;
+                        let own: Vec<u64> = (0..most).filter(is_own).collect();
+                        let is_there = |number: &u64| store.get(&key(thread, *number)).unwrap();
+                        let there = own.partition_point(|number| is_there(number).is_some());
+                        let is_prefix =
+                            own[there..].iter().all(|number| is_there(number).is_none());
+                        assert!(is_prefix, "shard {shard} of {thread}: a record is missing");
+                        assert!(own[there..].iter().all(|number| *number >= least));
+                        records += there;
+                    }
+                }
+                let all: u64 = most.iter().sum();
+                assert!(copy.count() <= all, "{} of {all}", copy.count());
+                copy.close().unwrap();
+                links += 1;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+    tried_at_least(links, 80, "links of changes of shards while threads write");
+    tried_at_least(records as u64, 4000, "records of them looked up");
 }
 
 /// A copy, changes and further changes on a disk of which the power is cut while they are made and applied.
