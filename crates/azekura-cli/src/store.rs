@@ -28,9 +28,11 @@ const BATCH_RECORDS: usize = 256;
 /// Bytes put at once, unless one record has more.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How long a file is; 0 if there is none.
+/// How long a file is, or those of a store of shards are together; 0 if there is none.
 pub(crate) fn size_of(file: &Path) -> u64 {
-    fs::metadata(file).map_or(0, |metadata| metadata.len())
+    let len = |file: &Path| fs::metadata(file).map_or(0, |metadata| metadata.len());
+    let shards = azekura::shard::files_of(file).unwrap_or_default();
+    len(file) + shards.iter().map(|shard| len(shard)).sum::<u64>()
 }
 
 /// How large a store may become.
@@ -47,6 +49,16 @@ impl Room {
         let usual = OpenOptions::new();
         let capacity = self.capacity.unwrap_or(usual.capacity);
         usual.capacity(capacity)
+    }
+
+    /// The same of a tree file.
+    pub(crate) fn options_of_tree(self) -> tree::OpenOptions {
+        tree::OpenOptions::new().capacity(self.options().capacity)
+    }
+
+    /// Opens an existing store, for what not every engine does.
+    pub(crate) fn open_db(self, file: &Path) -> Result<Db> {
+        Db::open_with(file, &self.options(), &self.options_of_tree())
     }
 }
 
@@ -73,9 +85,19 @@ impl Writing {
         azekura::open::open_to_grow(file, self.room.options().capacity)
     }
 
+    /// The same, for what not every engine does.
+    pub(crate) fn open_db(self, file: &Path) -> Result<Db> {
+        self.room.open_db(file)
+    }
+
     /// The options of a new file.
     pub(crate) fn options(self) -> CreateOptions {
         CreateOptions::new().opening(self.room.options())
+    }
+
+    /// The same of a tree file.
+    pub(crate) fn options_of_tree(self) -> tree::CreateOptions {
+        tree::CreateOptions::new().opening(self.room.options_of_tree())
     }
 
     /// Makes what was written as durable as requested.
@@ -96,17 +118,21 @@ pub(crate) struct Shape {
     /// [default: by the capacity and the free space, 1MiB at most; rebuild: as it is]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     segment_size: Option<u64>,
-    /// Size of a page of a tree file
-    #[arg(skip)]
+    /// Size of a page of a tree file in memory: 4KiB, 8KiB or 16KiB, more than 4KiB with compression
+    /// [default: 4KiB, or 16KiB with compression; rebuild: as it is]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     page_size: Option<u64>,
 }
 
 impl Shape {
-    /// `options` with the requested values in their place.
-    pub(crate) fn over(self, mut options: CreateOptions) -> CreateOptions {
+    /// `options` with the requested values in their place. `Invalid` for one that is of tree files.
+    pub(crate) fn over(self, mut options: CreateOptions) -> Result<CreateOptions> {
+        if self.page_size.is_some() {
+            return Err(of_tree_file("--page-size"));
+        }
         options.compression = self.compression.unwrap_or(options.compression);
         options.segment_size = self.segment_size.unwrap_or(options.segment_size);
-        options
+        Ok(options)
     }
 
     /// The same of a tree file. Another compression has pages of its own size.
@@ -120,6 +146,12 @@ impl Shape {
         options.segment_size = self.segment_size.unwrap_or(options.segment_size);
         options
     }
+}
+
+/// The error of an option that a hash file does not have.
+pub(crate) fn of_tree_file(option: &str) -> Error {
+    Error::new(Kind::Invalid, format!("{option} is of a tree file"))
+        .remedy("make a tree file, by `azekura create` with --engine tree, or leave the option out")
 }
 
 /// The shape of an open file.

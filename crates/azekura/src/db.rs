@@ -13,6 +13,8 @@
 //!
 //! It adds nothing to what the engine promises ([`HashDb`], [`TreeDb`], [`Sharded`]).
 
+mod copies;
+
 use std::ops::{ControlFlow, RangeBounds};
 use std::path::Path;
 
@@ -27,7 +29,7 @@ use crate::order::{Order, bounds_of};
 use crate::parameters::PathParameters;
 use crate::range::Range;
 use crate::record::hash::{CreateOptions, HashDb, OpenOptions};
-use crate::record::tree::{Snapshot, Transaction, TreeDb};
+use crate::record::tree::{self, Snapshot, Transaction, TreeDb};
 use crate::shard::{ShardEngine, Sharded, shards_at};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
@@ -162,6 +164,21 @@ impl Db {
     /// As [`open`](fn@crate::open), a hash file at this path, with options. `Invalid` for one that is out of range.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         HashDb::open(path, options).map(Self::from)
+    }
+
+    /// As [`open`](fn@crate::open), whatever is at this path, with options of either engine. `Invalid` for one that is out of range.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        of_hash: &OpenOptions,
+        of_tree: &tree::OpenOptions,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        match shards_at(path)? {
+            Some((ShardEngine::Tree, _)) => Sharded::<TreeDb>::open(path, of_tree).map(Self::from),
+            Some((ShardEngine::Hash, _)) => Sharded::<HashDb>::open(path, of_hash).map(Self::from),
+            None if is_tree(path)? => TreeDb::open(path, of_tree).map(Self::from),
+            None => HashDb::open(path, of_hash).map(Self::from),
+        }
     }
 }
 
@@ -369,6 +386,30 @@ impl Db {
     /// ```
     pub fn transact<T>(&self, work: impl FnMut(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
         self.one_tree()?.transact(work)
+    }
+
+    /// Puts records, in the ascending order of their keys, into an empty store: all of them or none, also across a crash, and durable when
+    /// it returns. How many they were. Errors and costs are those of [`TreeDb::load_sorted`]; several shards are loaded at once
+    /// ([`Sharded::load_sorted`]).
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::env::set_current_dir(&folder).unwrap();
+    /// let mut db = azekura::create("squares.azt?shards=4")?;
+    /// let squares = (0..1000).map(|n| Ok((format!("{n:04}"), (n * n).to_string())));
+    /// assert_eq!(db.load_sorted(squares)?, 1000);
+    /// assert_eq!(db.get("0012")?.as_deref(), Some(&b"144"[..]));
+    /// # azekura::Result::Ok(())
+    /// ```
+    pub fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        records: impl IntoIterator<Item = Result<(K, V)>>,
+    ) -> Result<u64> {
+        match &mut self.0 {
+            Store::Tree(db) => db.load_sorted(records),
+            Store::TreeShards(db) => db.load_sorted(records),
+            Store::Hash(_) | Store::HashShards(_) => Err(self.has_no_order()),
+        }
     }
 
     /// The first record in order.

@@ -13,7 +13,7 @@ use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::kernel::Slots;
 use crate::record::hash::{HashDb, HashReader, OpenOptions};
-use crate::record::skip::{SkipReader, is_sorted_file};
+use crate::record::skip::{PendingEdits, SkipReader, is_sorted_file};
 use crate::record::tree::{self, TreeDb};
 use crate::shard::{ShardEngine, Sharded, shards_at};
 
@@ -133,7 +133,9 @@ pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
     let storage = Arc::new(File::open(path, Access::Read)?);
     if is_sorted_file(&*storage) {
         let file = SkipReader::open_on(storage)?;
-        return Ok((file.inspect(), Box::new(file)));
+        let mut properties = file.inspect();
+        properties.extend(pending_properties(path));
+        return Ok((properties, Box::new(file)));
     }
     if is_tree_file(&*storage) {
         drop(storage);
@@ -142,6 +144,23 @@ pub fn inspect(path: &Path) -> Result<(Properties, Box<dyn Reader>)> {
     }
     let store = HashReader::open_on(storage)?;
     Ok((store.inspect(), Box::new(store)))
+}
+
+/// What is pending of a sorted file. It is whole without that, so an error is one of the properties.
+fn pending_properties(path: &Path) -> Properties {
+    let (edits, bytes) = match PendingEdits::of(path) {
+        Ok(pending) => pending.map_or((0, 0), |pending| (pending.edits, pending.bytes)),
+        Err(error) => {
+            return vec![
+                ("pending_edits", "unknown".into()),
+                ("pending_error", error.to_string()),
+            ];
+        }
+    };
+    vec![
+        ("pending_edits", edits.to_string()),
+        ("pending_bytes", bytes.to_string()),
+    ]
 }
 
 /// Whether the file at `path` is a sorted one.

@@ -1,12 +1,11 @@
-//! `apply`: brings an earlier copy of a tree file forward, with the changes that `copy --since` wrote.
+//! `apply`: brings an earlier copy of a tree file, or of several as one store, forward, with the changes that `copy --since` wrote.
 //! All of the changes are verified before the copy is written. Until it is complete nothing opens the copy: killed or failed, the same
 //! command again completes it.
 //! It does not need the file that was copied.
 
 use std::path::PathBuf;
 
-use azekura::Result;
-use azekura::record::tree::TreeDb;
+use azekura::{Db, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -30,9 +29,10 @@ pub(crate) struct Apply {
 impl Apply {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let progress = Progress::work("applying");
-        let to = TreeDb::apply_changes(&self.copy, &self.changes, &mut progress.report())?;
+        let to = Db::apply_changes(&self.copy, &self.changes, progress.report())?;
         drop(progress);
-        let at = to.to_string();
+        let at: Vec<String> = to.iter().map(ToString::to_string).collect();
+        let at = at.join(",");
         out.after_change(&at, format_args!("the copy is at checkpoint {at}"))?;
         Ok(Outcome::Yes)
     }

@@ -1,14 +1,12 @@
-//! `compact`: gives the space of removed and replaced records back to the file system, of a hash file or a tree file.
+//! `compact`: gives the space of removed and replaced records back to the file system, of a hash file or a tree file, or of
+//! each shard of a store of several.
 //! The file stays the same file and keeps its settings.
 //! It does not speed anything up: `rebuild` writes the file anew.
 
 use std::path::PathBuf;
 
+use azekura::Result;
 use azekura::error::size;
-use azekura::open::is_tree;
-use azekura::record::hash::HashDb;
-use azekura::record::tree::{self, TreeDb};
-use azekura::{Db, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -28,7 +26,7 @@ impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         // Not the store's own figures: while it is open it has room in advance, which closing gives back.
         let before = size_of(&self.file);
-        let db = self.open()?;
+        let db = self.room.open_db(&self.file)?;
         let progress = Progress::work("compacting");
         db.compact(&mut progress.report())?;
         drop(progress);
@@ -37,14 +35,5 @@ impl Compact {
         let sizes = format!("{} before, {} after", size(before), size(after));
         out.after_change(&sizes, format_args!("the file is compacted, {sizes}"))?;
         Ok(Outcome::Yes)
-    }
-
-    fn open(&self) -> Result<Db> {
-        let options = self.room.options();
-        if is_tree(&self.file)? {
-            let options = tree::OpenOptions::new().capacity(options.capacity);
-            return TreeDb::open(&self.file, &options).map(Db::from);
-        }
-        HashDb::open(&self.file, &options).map(Db::from)
     }
 }

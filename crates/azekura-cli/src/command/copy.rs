@@ -1,14 +1,14 @@
 //! `copy`: writes a consistent copy of a file to a new one, while others use it.
 //! The copy is the state of one moment after the command began, and is on the device when it ends. Concurrently with a writer it
 //! holds what a reader can see: all but what follows a write in progress in the log.
-//! With `--since`, of a tree file, it writes what changed since an earlier copy, for `apply`.
+//! With `--since`, of a tree file, it writes what changed since an earlier copy, for `apply`. Of a store of several shards each is copied at
+//! a moment of its own.
 //! It does not know of writers meanwhile.
 
 use std::path::{Path, PathBuf};
 
-use azekura::open::is_tree;
-use azekura::record::tree::{CheckpointId, OpenOptions, TreeDb};
-use azekura::{Error, Kind, Result};
+use azekura::record::tree;
+use azekura::{Db, Error, Kind, OpenOptions, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -30,8 +30,8 @@ pub(crate) struct Copy {
     file: PathBuf,
     /// The file to make
     target: PathBuf,
-    /// Write what changed since this earlier copy of a tree file, for `azekura apply`; a file, or the checkpoint it is at as `azekura
-    /// inspect` states it. A copy that was changed, or is more than 64 copies old, is refused
+    /// Write what changed since this earlier copy of a tree file, or of several as one store, for `azekura apply`; a file, or the
+    /// checkpoint it is at as `azekura inspect` states it. A copy that was changed, or is more than 64 copies old, is refused
     #[arg(long, value_name = "COPY")]
     since: Option<PathBuf>,
 }
@@ -53,20 +53,18 @@ impl Copy {
     }
 
     fn copy_changes(&self, since: &Path) -> Result<Outcome> {
-        if !is_tree(&self.file)? {
-            let what = "what changed since a copy is written of tree files only";
-            return Err(Error::new(Kind::Invalid, what)
-                .at(&self.file)
-                .remedy("copy all of it, without --since"));
-        }
         let since = if since.exists() {
-            TreeDb::checkpoint_of(since)?
+            Db::checkpoints_of(since)?
         } else {
-            since.to_string_lossy().parse::<CheckpointId>()?
+            let ids = since.to_string_lossy();
+            let ids = ids.split(',').map(str::parse);
+            ids.collect::<Result<Vec<_>>>()?
         };
-        let db = TreeDb::open(&self.file, &OpenOptions::new().background(false))?;
+        let of_tree = tree::OpenOptions::new().background(false);
+        let of_hash = OpenOptions::new().background(false);
+        let db = Db::open_with(&self.file, &of_hash, &of_tree)?;
         let progress = Progress::work("copying");
-        let copied = db.copy_changes(since, &self.target, &mut progress.report());
+        let copied = db.copy_changes(&since, &self.target, progress.report());
         copied.map_err(|error| of_target(error, &self.target, None))?;
         db.close()?;
         Ok(Outcome::Yes)

@@ -4,16 +4,16 @@
 
 use std::path::PathBuf;
 
-use azekura::Result;
 use azekura::open::names_a_tree;
 use azekura::order::Order;
 use azekura::record::hash::HashDb;
-use azekura::record::tree::{self, TreeDb};
-use azekura::{Error, Kind};
+use azekura::record::tree::TreeDb;
+use azekura::shard::Sharded;
+use azekura::{Db, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::store::{Shape, Writing, refuse_existing};
+use crate::store::{Shape, Writing, of_tree_file, refuse_existing};
 
 /// Make a new, empty file
 #[derive(clap::Args)]
@@ -26,6 +26,10 @@ pub(crate) struct Create {
     /// The order of a tree's keys: lexical, decimal, ... [default: lexical]
     #[arg(long, value_parser = Order::ALL.map(Order::name), value_name = "ORDER")]
     order: Option<String>,
+    /// Make so many files as one store, each for a part of the keys by their hash: FILE.shard-000 and so on, next to FILE, which names
+    /// them; 1 to 256
+    #[arg(long, value_name = "NUMBER")]
+    shards: Option<usize>,
     #[command(flatten)]
     shape: Shape,
     #[command(flatten)]
@@ -35,15 +39,12 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.file)?;
-        if self.is_tree() {
-            return self.make_tree();
-        }
-        if self.order.is_some() {
-            let error = Error::new(Kind::Invalid, "--order is of a tree file");
-            return Err(error.remedy("add --engine tree, or leave it out"));
-        }
-        let db = HashDb::create(&self.file, &self.shape.over(self.writing.options()))?;
-        self.writing.finish(&db)?;
+        let db = if self.is_tree() {
+            self.make_tree()?
+        } else {
+            self.make_hash()?
+        };
+        self.writing.finish(db.engine())?;
         db.close()?;
         Ok(Outcome::Yes)
     }
@@ -54,16 +55,26 @@ impl Create {
             .map_or(is_named, |engine| engine == Engine::Tree)
     }
 
-    fn make_tree(&self) -> Result<Outcome> {
+    fn make_hash(&self) -> Result<Db> {
+        if self.order.is_some() {
+            return Err(of_tree_file("--order"));
+        }
+        let options = self.shape.over(self.writing.options())?;
+        match self.shards {
+            None => HashDb::create(&self.file, &options).map(Db::from),
+            Some(shards) => Sharded::<HashDb>::create(&self.file, shards, &options).map(Db::from),
+        }
+    }
+
+    fn make_tree(&self) -> Result<Db> {
         let order = self.order.as_deref().and_then(Order::from_name);
-        let opening = tree::OpenOptions::new().capacity(self.writing.options().opening.capacity);
-        let options = tree::CreateOptions::new()
-            .order(order.unwrap_or_default())
-            .opening(opening);
-        let db = TreeDb::create(&self.file, &self.shape.over_tree(options))?;
-        self.writing.finish(&db)?;
-        db.close()?;
-        Ok(Outcome::Yes)
+        let options = self.writing.options_of_tree();
+        let options = options.order(order.unwrap_or_default());
+        let options = self.shape.over_tree(options);
+        match self.shards {
+            None => TreeDb::create(&self.file, &options).map(Db::from),
+            Some(shards) => Sharded::<TreeDb>::create(&self.file, shards, &options).map(Db::from),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! So a broken line 90 of 100 is one error, and nothing was stored. If the device is full in step 2, a new file is
 //! not there, as if nothing had been done; in a file that was there already, the first records stay, as many as the
 //! error states, and the same import again stores the others too. Memory is bounded by a batch.
+//! With --sorted an empty tree file is loaded in one step, of which a crash leaves nothing too.
 //! It does not know the formats: `format/` does.
 
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use azekura::{Engine, Result};
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};
 use crate::input::Input;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::{Conflict, Filler, Writing, limits, of_target, refuse_existing};
 
@@ -44,13 +45,19 @@ pub(crate) struct Import {
     /// Store while reading: at a broken record the ones before it stay
     #[arg(long)]
     partial: bool,
+    /// The records come in the order of the keys of the file, an empty tree file: all of them are loaded, or none, without a journal
+    #[arg(long, conflicts_with_all = ["create", "keep_existing", "partial"])]
+    sorted: bool,
     #[command(flatten)]
     writing: Writing,
 }
 
 impl Import {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut input = Input::open(&self.source, self.partial)?;
+        let mut input = Input::open(&self.source, self.partial || self.sorted)?;
+        if self.sorted {
+            return self.load(&input, out);
+        }
         if !self.create {
             let engine = self.writing.open(&self.file)?;
             return self.fill(&*engine, &mut input, out);
@@ -69,6 +76,27 @@ impl Import {
             engine.close().map_err(full)?;
             Ok(filled)
         })
+    }
+
+    /// One that is broken or out of order ends it, and nothing is stored: no look at all records is needed before.
+    fn load(&self, input: &Input, out: &mut Output<'_>) -> Result<Outcome> {
+        let mut db = self.writing.open_db(&self.file)?;
+        let limits = limits(db.engine());
+        let progress = Progress::bytes("loading", input.size);
+        let mut reader = self.format.reader(input.stream()?, &input.name, limits);
+        let records = std::iter::from_fn(|| {
+            let mut record = Record::default();
+            let read = reader.read(&mut record);
+            progress.set(reader.consumed());
+            let some = |is_some: bool| is_some.then_some((record.key, record.value));
+            read.map(some).transpose()
+        });
+        let loaded = db.load_sorted(records)?;
+        drop(progress);
+        self.writing.finish(db.engine())?;
+        let summary = format!("{} stored", counted(loaded, "record", "records"));
+        out.after_change(&summary, &summary)?;
+        Ok(Outcome::Yes)
     }
 
     fn fill(

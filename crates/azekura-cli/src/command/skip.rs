@@ -1,16 +1,18 @@
-//! `skip`: builds sorted files, from records in any order and from other sorted files.
+//! `skip`: builds sorted files, from records in any order and from other sorted files; merges or drops edits that are pending.
 //!
 //! The file appears when it is whole: after an error, or when the command is ended, there is none. Nothing is kept of the input but
 //! what is sorted. What a sorted file holds is read by `get`, `list`, `search`, `export`, `check`, `inspect`, `copy` and `repair`.
-//! It does not change a file.
+//! Edits are pending in a file next to the sorted one, and made by the library. It does not change a file in place.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura::order::Order;
-use azekura::record::skip::{BuildOptions, Reducer, SkipBuilder, SkipReader};
+use azekura::record::skip::{
+    BuildOptions, EditOptions, PendingEdits, Reducer, ReducingSkipDb, SkipBuilder, SkipReader,
+};
 use azekura::size::parse_size;
-use azekura::{Kind, Reader as _, Result};
+use azekura::{Error, Kind, Reader as _, Result};
 
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};
@@ -31,6 +33,8 @@ pub(crate) struct Skip {
 enum Verb {
     Build(Build),
     Merge(Merge),
+    Sync(Sync),
+    Revert(Revert),
 }
 
 impl Skip {
@@ -38,6 +42,8 @@ impl Skip {
         match &self.verb {
             Verb::Build(build) => build.run(out),
             Verb::Merge(merge) => merge.run(out),
+            Verb::Sync(sync) => sync.run(out),
+            Verb::Revert(revert) => revert.run(out),
         }
     }
 }
@@ -146,6 +152,75 @@ impl Merge {
         let read = sources.iter().map(|source| source.count()).sum();
         finish(builder, read, full, out)
     }
+}
+
+/// Write the edits that are pending of a sorted file into it
+#[derive(clap::Args)]
+struct Sync {
+    /// The sorted file; another one with all records replaces it
+    file: PathBuf,
+}
+
+impl Sync {
+    fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let Some(pending) = pending_of(&self.file)? else {
+            out.line("nothing is pending")?;
+            return Ok(Outcome::Yes);
+        };
+        let db = open(&self.file, &pending)?;
+        let edits = counted(db.pending_edits(), "edit", "edits");
+        let progress = Progress::work("merging");
+        db.merge(&mut progress.report())?;
+        drop(progress);
+        let records = counted(db.count(), "record", "records");
+        db.close()?;
+        let summary = format!("{edits} merged, {records} in the file");
+        out.after_change(&summary, &summary)?;
+        Ok(Outcome::Yes)
+    }
+}
+
+/// Drop the edits that are pending of a sorted file
+#[derive(clap::Args)]
+struct Revert {
+    /// The sorted file; it stays as it was after the last merge
+    file: PathBuf,
+    /// Drop them: without it, it is stated how many there are
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Revert {
+    fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let Some(pending) = pending_of(&self.file)? else {
+            out.line("nothing is pending")?;
+            return Ok(Outcome::No);
+        };
+        let edits = counted(pending.edits, "edit", "edits");
+        if !self.yes {
+            let error = Error::new(Kind::Invalid, format!("{edits} would be lost"));
+            return Err(error
+                .at(&self.file)
+                .remedy("give --yes to drop what is pending, or write it into the file by `azekura skip sync`"));
+        }
+        let db = open(&self.file, &pending)?;
+        db.revert()?;
+        db.close()?;
+        let summary = format!("{edits} dropped");
+        out.after_change(&summary, &summary)?;
+        Ok(Outcome::Yes)
+    }
+}
+
+/// What is pending of a sorted file; `None`: nothing.
+fn pending_of(file: &Path) -> Result<Option<PendingEdits>> {
+    let pending = PendingEdits::of(file)?;
+    Ok(pending.filter(|pending| pending.edits > 0))
+}
+
+/// Opens a sorted file under the reducer of its pending edits.
+fn open(file: &Path, pending: &PendingEdits) -> Result<ReducingSkipDb> {
+    ReducingSkipDb::open_reducing(file, pending.reducer.clone(), &EditOptions::new())
 }
 
 /// Writes the file, and states what is in it.

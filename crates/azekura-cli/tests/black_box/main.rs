@@ -21,6 +21,7 @@ mod repair;
 mod replaced;
 mod secured;
 mod serve;
+mod shards;
 mod skip;
 mod stress;
 mod threads;

@@ -3,6 +3,9 @@
 //!
 //! It does not test what a building that is cut leaves: the library's own tests do.
 
+use azekura::Verbs as _;
+use azekura::record::skip::{EditOptions, Reducer, ReducingSkipDb, SkipDb};
+
 use crate::program::{Place, Ran, lines};
 
 fn out(ran: &Ran) -> String {
@@ -277,4 +280,67 @@ fn a_list_that_ends_before_it_begins_and_one_without_an_order_are_refused() {
     }
     let both = place.run(&["list", "s.azs", "--reverse", "--bookmark", "00"]);
     assert_eq!(both.code, 2);
+}
+
+/// Edits are made by the library; the program counts them, writes them into the file, or drops them.
+#[test]
+fn pending_edits_are_counted_merged_and_dropped() {
+    let place = Place::new();
+    built(&place, 100, &[]);
+    let figure = |name: &str| {
+        let shown = place.run(&["inspect", "s.azs", "--json"]).ok();
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("one JSON object");
+        shown[name].clone()
+    };
+    let sync = || place.run(&["skip", "sync", "s.azs"]);
+    let revert = |more: &[&str]| place.run(&[&["skip", "revert", "s.azs"], more].concat());
+    assert_eq!(figure("pending_edits"), 0);
+    assert_eq!(sync().ok(), "nothing is pending\n");
+    assert_eq!(revert(&[]).code, 1);
+    assert_eq!(place.names(), ["in", "s.azs"], "no pending file is made");
+    let edit = |value: &[u8]| {
+        let db = SkipDb::open(place.path("s.azs"), &EditOptions::new()).unwrap();
+        db.put(b"00007", value).unwrap();
+        db.put(b"new", value).unwrap();
+        db.remove(b"00008").unwrap();
+        db
+    };
+    edit(b"edited").close().unwrap();
+    assert_eq!(figure("pending_edits"), 3);
+    assert_eq!(figure("count"), 100, "as of the last merge");
+    assert_eq!(sync().ok(), "3 edits merged, 100 records in the file\n");
+    assert_eq!(figure("pending_edits"), 0);
+    assert_eq!(place.run(&["get", "s.azs", "new"]).ok(), "edited\n");
+    let merged = place.read("s.azs");
+    // Another process holds it: it is looked at, and not changed.
+    let db = edit(b"again");
+    assert_eq!(figure("pending_edits"), 2);
+    for ran in [sync(), revert(&["--yes"])] {
+        assert_eq!(ran.code, 6, "{}", ran.err);
+    }
+    drop(db);
+    let refused = revert(&[]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    for part in ["2 edits would be lost", "--yes", "azekura skip sync"] {
+        assert!(refused.err.contains(part), "{}", refused.err);
+    }
+    assert_eq!(figure("pending_edits"), 2);
+    assert_eq!(revert(&["--yes"]).ok(), "2 edits dropped\n");
+    assert_eq!(figure("pending_edits"), 0);
+    assert_eq!(sync().ok(), "nothing is pending\n");
+    assert!(place.read("s.azs") == merged);
+    // Under the reducer of the edits.
+    let reducer = Reducer::from_name("total-decimal").unwrap();
+    let options = EditOptions::new();
+    let path = place.path("sums.azs");
+    let db = ReducingSkipDb::create_reducing(path, reducer, &options).unwrap();
+    db.add(b"sum", b"3").unwrap();
+    db.add(b"sum", b"4").unwrap();
+    db.close().unwrap();
+    let merged = place.run(&["skip", "sync", "sums.azs"]).ok();
+    assert_eq!(merged, "1 edit merged, 1 record in the file\n");
+    assert_eq!(place.run(&["get", "sums.azs", "sum"]).ok(), "7\n");
+    place.run(&["create", "h.azh"]).ok();
+    let ran = place.run(&["skip", "sync", "h.azh"]);
+    assert_eq!(ran.code, 7, "{}", ran.err);
 }

@@ -206,6 +206,16 @@ fn what_a_tree_does_not_do_is_refused_with_what_does() {
     place.run(&["set", "t.azt", "a", "b"]).ok();
     for words in [
         &["create", "n.azh", "--order", "decimal"][..],
+        &["create", "n.azh", "--page-size", "8KiB"],
+        &["create", "n.azt", "--page-size", "5KiB"],
+        &[
+            "create",
+            "n.azt",
+            "--page-size",
+            "4KiB",
+            "--compression",
+            "lz4",
+        ],
         &["create", "n.azt", "--segment-size", "4KiB"],
         &["create", "n.azt", "--capacity", "64KiB"],
         &["create", "t.azt"],
@@ -236,6 +246,19 @@ fn a_tree_is_created_with_compressed_pages() {
     let shown = place.run(&["inspect", "c.db"]).ok();
     assert!(shown.contains("zstd") && shown.contains("16384"), "{shown}");
     assert_eq!(place.run(&["get", "c.db", "a"]).ok(), "b\n");
+    place.run(&["create", "p.azt", "--page-size", "8KiB"]).ok();
+    let page_size = || {
+        let shown = place.run(&["inspect", "p.azt", "--json"]).ok();
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("one JSON object");
+        shown["page_bytes"].clone()
+    };
+    assert_eq!(page_size(), 8192);
+    place
+        .run(&["rebuild", "p.azt", "--page-size", "16KiB"])
+        .ok();
+    assert_eq!(page_size(), 16384);
+    place.run(&["rebuild", "p.azt"]).ok();
+    assert_eq!(page_size(), 16384, "it keeps it");
 }
 
 #[test]

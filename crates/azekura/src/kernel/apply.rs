@@ -11,7 +11,8 @@
 //! After a crash the same call begins again at step 1, and finds the copy before, a mark of these changes, or the copy after: what was
 //! written once is written again. A copy with a mark is completed by the changes that the mark names, and by no others.
 //!
-//! It does not know what stands in the pieces.
+//! Where several copies are one store, each is prepared by step 1 before any is written ([`prepare`]). It does not know what stands in
+//! the pieces.
 
 use super::changes::{
     APPLYING, ApplyMark, ChangedPiece, CheckpointId, CheckpointNumber, Head, List, damaged,
@@ -93,44 +94,68 @@ enum Found {
     After,
 }
 
-/// See the module's text; the checkpoint that the copy is at afterwards. `moment_of`: at which checkpoint a store is that has this payload.
+/// Changes that fit a copy, of which nothing is written yet.
+pub struct Prepared<'c, P> {
+    copy: &'c dyn Storage,
+    changes: Changes<'c, P>,
+    block: Superblock,
+    found: Found,
+}
+
+/// Step 1. `moment_of`: at which checkpoint a store is that has this payload. `progress` gets lengths of bytes.
 ///
 /// Errors: `Invalid` if the copy is at another checkpoint, was changed, or has the mark of other changes; `Mismatch`, `Corrupted` for a
-/// file of changes that is none; `Full`, `Io`, and then the call is to be made again.
-pub fn apply<P: Payload>(
-    copy: &dyn Storage,
-    changes: &dyn Storage,
+/// file of changes that is none; `Full`, `Io`.
+pub fn prepare<'c, P: Payload>(
+    copy: &'c dyn Storage,
+    changes: &'c dyn Storage,
     moment_of: &dyn Fn(&P) -> Result<CheckpointNumber>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<CheckpointId> {
-    let total = 2 * changes.size()?;
-    let mut done = 0;
-    let mut advance = |len: u64| {
-        done += len;
-        progress(done.min(total), total);
-    };
-    let changes = Changes::<P>::verify(changes, &mut advance)?;
-    let step = changes.head.step;
-    let (mut block, found) = find(copy, &changes, moment_of)?;
-    let used = match found {
-        Found::After => return Ok(step.id(step.to)),
-        Found::Before(used) | Found::Marked(used) => used,
-    };
-    // What is current may be in the cache only.
-    copy.write_durably(block.slot_offset(), &block.encode())?;
-    let mark = ApplyMark::new(step, used, changes.storage.path());
-    write_both(copy, &mut block, APPLYING, &mark.encode())?;
-    write_pieces(copy, &changes, &mut advance)?;
-    let mut payload = changes.payload;
-    payload.epoch = payload.epoch.max(used.0);
-    payload.next_sequence = payload.next_sequence.max(used.1);
-    write_both(copy, &mut block, P::ENGINE, &payload.encode())?;
-    let size = changes.head.geometry().offset_of(changes.head.segments);
-    if copy.size()? > size {
-        copy.resize(size)?;
+    progress: &mut dyn FnMut(u64),
+) -> Result<Prepared<'c, P>> {
+    let changes = Changes::<P>::verify(changes, progress)?;
+    let (block, found) = find(copy, &changes, moment_of)?;
+    Ok(Prepared {
+        copy,
+        changes,
+        block,
+        found,
+    })
+}
+
+impl<P: Payload> Prepared<'_, P> {
+    /// Whether the copy has these changes already.
+    pub fn is_applied(&self) -> bool {
+        matches!(self.found, Found::After)
     }
-    progress(total, total);
-    Ok(step.id(step.to))
+
+    /// The other steps; the checkpoint that the copy is at afterwards. Errors: `Full`, `Io`, and then the changes are to be prepared again.
+    pub fn apply(self, progress: &mut dyn FnMut(u64)) -> Result<CheckpointId> {
+        let Self {
+            copy,
+            changes,
+            mut block,
+            found,
+        } = self;
+        let step = changes.head.step;
+        let used = match found {
+            Found::After => return Ok(step.id(step.to)),
+            Found::Before(used) | Found::Marked(used) => used,
+        };
+        // What is current may be in the cache only.
+        copy.write_durably(block.slot_offset(), &block.encode())?;
+        let mark = ApplyMark::new(step, used, changes.storage.path());
+        write_both(copy, &mut block, APPLYING, &mark.encode())?;
+        write_pieces(copy, &changes, progress)?;
+        let mut payload = changes.payload;
+        payload.epoch = payload.epoch.max(used.0);
+        payload.next_sequence = payload.next_sequence.max(used.1);
+        write_both(copy, &mut block, P::ENGINE, &payload.encode())?;
+        let size = changes.head.geometry().offset_of(changes.head.segments);
+        if copy.size()? > size {
+            copy.resize(size)?;
+        }
+        Ok(step.id(step.to))
+    }
 }
 
 /// What the copy is, and its current superblock.

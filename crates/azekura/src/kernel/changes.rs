@@ -357,15 +357,10 @@ pub struct ApplyMark {
 impl ApplyMark {
     /// One for changes that are in a file of this path.
     pub fn new(step: Step, used: (u32, u64), path: &Path) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut end = name.len().min(NAME_MAX);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
         Self {
             step,
             used,
-            name: name.get(..end).unwrap_or_default().to_owned(),
+            name: name_to_mark(path),
         }
     }
 
@@ -395,9 +390,7 @@ impl ApplyMark {
 /// The error of who opens a storage that begins with `head` as a store: where it is one of the two kinds of files here, what to do.
 pub fn of_other(error: Error, head: &[u8]) -> Error {
     match Superblock::engine_in(head) {
-        Some(CHANGES) => error.remedy(
-            "it is a file of changes: `azekura apply COPY CHANGES` brings an earlier copy forward with it",
-        ),
+        Some(CHANGES) => are_changes(error),
         Some(APPLYING) => {
             let block = Superblock::current(head, &APPLYING).ok();
             let mark = block.and_then(|block| ApplyMark::decode(&block.payload));
@@ -405,13 +398,35 @@ pub fn of_other(error: Error, head: &[u8]) -> Error {
                 || ("which cannot be read".into(), "CHANGES".into()),
                 |mark| (mark.step.to_string(), mark.name),
             );
-            let what = "it is a copy to which changes are applied, and they are not complete";
-            Error::new(Kind::Mismatch, what)
-                .detail(step)
-                .remedy(format!("run `azekura apply COPY {name}` again, or make a new copy"))
+            not_complete(&name).detail(step)
         }
         _ => error,
     }
+}
+
+/// The error of who opens changes as a store.
+pub fn are_changes(error: Error) -> Error {
+    error.remedy(
+        "it is a file of changes: `azekura apply COPY CHANGES` brings an earlier copy forward with it",
+    )
+}
+
+/// The error of who opens a copy before the changes of this name are complete.
+pub fn not_complete(name: &str) -> Error {
+    let what = "it is a copy to which changes are applied, and they are not complete";
+    Error::new(Kind::Mismatch, what).remedy(format!(
+        "run `azekura apply COPY {name}` again, or make a new copy"
+    ))
+}
+
+/// The name of the file of changes at this path, as far as a mark has room for it.
+pub fn name_to_mark(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut end = name.len().min(NAME_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `key_bookmark` (places in an order of
 //! keys), `table` (records in memory that are found by their keys), `many` (what an update of many keys means), `compression`, `limits`.
 
+pub(crate) mod ascending;
 mod bookmark;
 pub mod cache;
 pub mod compression;

@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::layout::{self, ManifestFile, ShardManifest, salt_of, shard_name};
+use super::layout::{self, ManifestFile, ManifestState, ShardManifest, salt_of, shard_name};
 use super::{Sharded, as_ordered, check_count};
 use crate::damage::Damage;
 use crate::engine::{CheckReport, Durability, Engine, Persistent, Reader};
@@ -23,6 +23,7 @@ use crate::format::superblock::engine_word;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage, publish};
 use crate::kernel::Slots;
+use crate::kernel::changes::CheckpointId;
 use crate::record::hash::{self, HashDb, HashReader};
 use crate::record::tree::{self, TreeDb};
 
@@ -43,6 +44,11 @@ pub trait ShardFile: Reader + Persistent + Sized + 'static {
 
     /// Each shard's share of the options of a whole store.
     fn share(options: &Self::Opening, shards: u64) -> Self::Opening;
+
+    /// The checkpoint that it has made last, if changes are written since one.
+    fn checkpoint(&self) -> Option<CheckpointId> {
+        None
+    }
 
     /// Makes a store of it ordered, if it is.
     fn order(store: &mut Sharded<Self>) -> Result<()> {
@@ -147,6 +153,10 @@ impl ShardFile for TreeDb {
         options.cache(cache).snapshot_room(room)
     }
 
+    fn checkpoint(&self) -> Option<CheckpointId> {
+        Some(self.last_checkpoint())
+    }
+
     fn order(store: &mut Sharded<Self>) -> Result<()> {
         store.set_ordered(as_ordered)
     }
@@ -209,6 +219,12 @@ pub(crate) fn shards_at(path: &Path) -> Result<Option<(ShardEngine, usize)>> {
     Ok(Some((engine, manifest.salts.len())))
 }
 
+/// The files of the shards of the store at `path`, if it is one of several; else none. Errors: `Corrupted`, `Mismatch`.
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let shards = shards_at(path)?.map_or(0, |(_, shards)| shards);
+    Ok((0..shards).map(|shard| shard_name(path, shard)).collect())
+}
+
 /// The engine of shards in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardEngine {
@@ -221,9 +237,18 @@ fn as_persistent<E: ShardFile>(store: &Sharded<E>) -> &dyn Persistent {
 }
 
 /// Names of files that are removed unless they become a store.
-struct Made<'d> {
+pub(super) struct Made<'d> {
     directory: &'d dyn Directory,
-    names: Vec<PathBuf>,
+    pub(super) names: Vec<PathBuf>,
+}
+
+impl<'d> Made<'d> {
+    pub(super) fn in_directory(directory: &'d dyn Directory) -> Self {
+        Self {
+            directory,
+            names: Vec::new(),
+        }
+    }
 }
 
 impl Drop for Made<'_> {
@@ -257,10 +282,7 @@ impl<E: CreateShard> Sharded<E> {
         let storage = directory.create_nameless(name)?;
         check_unused(directory, storage.path(), name, shards)?;
         // Dropped after the shards, if it comes to that.
-        let mut made = Made {
-            directory,
-            names: Vec::new(),
-        };
+        let mut made = Made::in_directory(directory);
         let (mut stores, mut salts) = (Vec::new(), Vec::new());
         for shard in 0..shards {
             let own = shard_name(name, shard);
@@ -272,7 +294,7 @@ impl<E: CreateShard> Sharded<E> {
             salts.push(salt_of(file.as_ref(), E::ENGINE)?);
         }
         let manifest = ShardManifest {
-            is_clearing: false,
+            state: ManifestState::Whole,
             engine: E::ENGINE,
             seed: storage.entropy(),
             salts,
@@ -296,7 +318,12 @@ impl<E: CreateShard> Sharded<E> {
 }
 
 /// `Invalid` if there are files of the names of a store and its shards.
-fn check_unused(directory: &dyn Directory, path: &Path, name: &Path, shards: usize) -> Result<()> {
+pub(super) fn check_unused(
+    directory: &dyn Directory,
+    path: &Path,
+    name: &Path,
+    shards: usize,
+) -> Result<()> {
     if directory.exists(name)? {
         return Err(Error::new(Kind::Invalid, "the file exists").at(path));
     }
@@ -304,7 +331,7 @@ fn check_unused(directory: &dyn Directory, path: &Path, name: &Path, shards: usi
         if directory.exists(&own)? {
             let what = "there is a file of a shard of that store, but no manifest";
             return Err(Error::new(Kind::Invalid, what).at(path.with_file_name(&own)).remedy(
-                "if its creation was cut short, remove the files of its shards, which are empty; if the manifest was lost, restore that from a backup, or copy the records from the shards, which open by themselves",
+                "if its creation or a copy was cut short, remove the files of its shards; if the manifest was lost, restore that from a backup, or copy the records from the shards, which open by themselves",
             ));
         }
     }
@@ -326,7 +353,7 @@ impl<E: ShardFile> Sharded<E> {
         let store = Self::open_files(directory, name, options, false)?;
         let is_clearing = {
             let file = store.manifest_file().lock();
-            file.manifest.is_clearing
+            file.manifest.state == ManifestState::Clearing
         };
         if is_clearing {
             E::complete_clear(&store)?;
@@ -363,7 +390,7 @@ impl<E: ShardFile> Sharded<E> {
             let mut file = store.manifest_file().lock();
             file.manifest.salts = salts;
             file.write_both()?;
-            if !file.manifest.is_clearing {
+            if file.manifest.state != ManifestState::Clearing {
                 drop(file);
                 return Ok(store);
             }
@@ -379,30 +406,15 @@ impl<E: ShardFile> Sharded<E> {
         may_differ: bool,
     ) -> Result<Self> {
         let mut file = ManifestFile::read(directory.open(name, E::ACCESS)?)?;
+        file.check_engine(E::ENGINE)?;
+        file.check_is_store()?;
         let manifest = &file.manifest;
         let path = file.storage.path();
-        if manifest.engine != E::ENGINE {
-            let (found, expected) = (engine_word(&manifest.engine), engine_word(&E::ENGINE));
-            return Err(
-                Error::new(Kind::Mismatch, "the shards are of another engine")
-                    .at(path)
-                    .found(found, expected)
-                    .remedy("open it with `azekura::open`, which chooses the engine"),
-            );
-        }
         let shards = manifest.salts.len();
         let options = E::share(options, shards as u64);
         let mut stores = Vec::new();
         for (shard, salt) in manifest.salts.iter().enumerate() {
-            let own = shard_name(name, shard);
-            if !directory.exists(&own)? {
-                let what = format!("shard {shard} of {shards} is missing");
-                return Err(Error::new(Kind::Mismatch, what)
-                    .at(path.with_file_name(&own))
-                    .remedy(
-                        "move its file there, or restore it from a backup of the whole store",
-                    ));
-            }
+            let own = existing(directory, path, name, (shard, shards))?;
             let storage = directory.open(&own, E::ACCESS)?;
             let found = salt_of(storage.as_ref(), E::ENGINE)?;
             if found != *salt && !may_differ {
@@ -437,7 +449,7 @@ impl<E: ShardFile> Sharded<E> {
         self
     }
 
-    fn manifest_file(&self) -> &Mutex<ManifestFile> {
+    pub(super) fn manifest_file(&self) -> &Mutex<ManifestFile> {
         let of_files = "a store that was opened has a manifest";
         self.manifest.as_ref().expect(of_files)
     }
@@ -476,11 +488,16 @@ impl<E: ShardFile> Sharded<E> {
             ("memory_bytes", stats.memory_bytes.to_string()),
         ];
         all.extend(stats.more.into_iter().filter(|(name, _)| *name != "shards"));
+        let ids = self.shards.iter().filter_map(E::checkpoint);
+        let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+        if !ids.is_empty() {
+            all.push(("checkpoint", ids.join(",")));
+        }
         all
     }
 
     /// `work` with each shard in turn, and its share of the progress.
-    fn in_turn(
+    pub(super) fn in_turn(
         &self,
         progress: &mut dyn FnMut(u64, u64),
         mut work: impl FnMut(usize, &E, &mut dyn FnMut(u64, u64)) -> Result<()>,
@@ -500,6 +517,23 @@ impl<E: ShardFile> Sharded<E> {
     }
 }
 
+/// The name of a shard's file, of so many next to the manifest at `path`. `Mismatch` if it is missing.
+pub(super) fn existing(
+    directory: &dyn Directory,
+    path: &Path,
+    name: &Path,
+    (shard, shards): (usize, usize),
+) -> Result<PathBuf> {
+    let own = shard_name(name, shard);
+    if directory.exists(&own)? {
+        return Ok(own);
+    }
+    let what = format!("shard {shard} of {shards} is missing");
+    Err(Error::new(Kind::Mismatch, what)
+        .at(path.with_file_name(&own))
+        .remedy("move its file there, or restore it from a backup of the whole store"))
+}
+
 /// The error of a file that is not the one of its shard.
 fn exchanged(path: &Path, shard: usize, found: u32, salts: &[u32]) -> Error {
     let what = format!("the file is not that of shard {shard}");
@@ -509,7 +543,7 @@ fn exchanged(path: &Path, shard: usize, found: u32, salts: &[u32]) -> Error {
             .detail(format!("it is shard {other} of this store"))
             .remedy("files were exchanged: give each its own name again"),
         None => error.detail("it is of no shard of this store").remedy(
-            "put the file of this store back; if this one is a repaired or rebuilt copy of that, open the store with `Sharded::open_replaced`",
+            "put the file of this store back; if this one is a repaired or rebuilt copy of that, run `azekura rebuild` of the store, or open it with `Sharded::open_replaced`",
         ),
     }
 }
@@ -571,35 +605,7 @@ impl<E: ShardFile> Persistent for Sharded<E> {
     /// Copies each shard at a moment of its own: an `update_many` of several shards may be in the copy in part. `Poisoned` after a clear that
     /// failed.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        let (directory, name) = Files::of(target);
-        check_unused(&directory, target, name, self.shards.len())?;
-        // No clear begins meanwhile, and none is left half way.
-        let _whole = self.whole.read();
-        self.is_cleared()?;
-        let mut made = Made {
-            directory: &directory,
-            names: Vec::new(),
-        };
-        let mut salts = Vec::new();
-        self.in_turn(progress, |shard, store, progress| {
-            let own = shard_name(name, shard);
-            store.copy_to(&target.with_file_name(&own), progress)?;
-            made.names.push(own.clone());
-            let storage = directory.open(&own, Access::Read)?;
-            salts.push(salt_of(storage.as_ref(), E::ENGINE)?);
-            Ok(())
-        })?;
-        let manifest = ShardManifest {
-            is_clearing: false,
-            engine: E::ENGINE,
-            seed: self.hash.seed,
-            salts,
-        };
-        let storage = directory.create_nameless(name)?;
-        ManifestFile::create(&storage, manifest)?;
-        publish(&directory, name, storage.as_ref())?;
-        made.names.clear();
-        Ok(())
+        self.copy_shards(target, progress)
     }
 
     /// The manifest's; of shards without one, that of the first.

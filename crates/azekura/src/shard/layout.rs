@@ -1,16 +1,17 @@
 //! The manifest of a store of several shards: what its file states, and the names of the files next to it.
 //!
 //! A superblock in two slots (`format::superblock`), of the engine `shards`, and nothing else. A change is written to the older slot,
-//! durably; the one that ends a clear, to both. Its payload:
+//! durably; but for the one that begins a clear, to both. Its payload:
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
 //! | 0 | 2 | shards, 1 to 256 |
-//! | 2 | 1 | 1: all records are being removed, which the next opening for writing completes; else 0 |
+//! | 2 | 1 | 0: a store; 1: one of which all records are being removed, which the next opening for writing completes; 2: a copy to which changes are being applied; 3: changes since a copy, and no store |
 //! | 3 | 5 | zero |
 //! | 8 | 8 | engine's word of the shards, padded with zeros |
 //! | 16 | 8 | seed of the hash that states a key's shard |
 //! | 24 | 4 each | salt of each shard's file: an exchanged file is noticed |
+//! | .. | 1, .. | where changes are being applied: their name, with its length before |
 //!
 //! A key's shard is the upper 64 bits of the product of its hash (`rapidhash` V3 with that seed) and the number of shards. Shard 7 of
 //! `users.azt` is `users.azt.shard-007`, which opens by itself. This file knows bytes and names, and no store.
@@ -24,8 +25,9 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
-use crate::format::superblock::{self, Superblock};
+use crate::format::superblock::{self, Superblock, engine_word};
 use crate::io::Storage;
+use crate::kernel::changes::{are_changes, not_complete};
 use crate::kernel::{Slots, SuperblockPair};
 use crate::record::{hash, tree};
 
@@ -57,10 +59,23 @@ impl KeyHash {
     }
 }
 
+/// What the files of a manifest are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ManifestState {
+    /// A store.
+    Whole,
+    /// A store of which all records are being removed.
+    Clearing,
+    /// A copy to which changes of this name are being applied.
+    Applying(String),
+    /// Changes since a copy.
+    Changes,
+}
+
 /// What a manifest states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShardManifest {
-    pub(super) is_clearing: bool,
+    pub(super) state: ManifestState,
     pub(super) engine: [u8; 8],
     pub(super) seed: u64,
     /// Of each shard's file.
@@ -71,12 +86,20 @@ impl ShardManifest {
     fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
         give.u16(self.salts.len() as u16)
-            .u8(u8::from(self.is_clearing))
+            .u8(match self.state {
+                ManifestState::Whole => 0,
+                ManifestState::Clearing => 1,
+                ManifestState::Applying(_) => 2,
+                ManifestState::Changes => 3,
+            })
             .bytes(&[0; 5])
             .bytes(&self.engine)
             .u64(self.seed);
         for salt in &self.salts {
             give.u32(*salt);
+        }
+        if let ManifestState::Applying(name) = &self.state {
+            give.u8(name.len() as u8).bytes(name.as_bytes());
         }
         give.0
     }
@@ -85,20 +108,29 @@ impl ShardManifest {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let shards = usize::from(take.u16()?);
-        let is_clearing = match take.u8()? {
-            state @ 0..=1 => state == 1,
-            _ => return None,
-        };
+        let state = take.u8()?;
         take.bytes(5)?;
         let engine = *take.bytes(8)?.first_chunk::<8>()?;
         let seed = take.u64()?;
         let salts: Option<Vec<u32>> = (0..shards).map(|_| take.u32()).collect();
+        let salts = salts?;
+        let state = match state {
+            0 => ManifestState::Whole,
+            1 => ManifestState::Clearing,
+            2 => {
+                let len = take.u8()?;
+                let name = take.bytes(len.into())?.to_vec();
+                ManifestState::Applying(String::from_utf8(name).ok()?)
+            }
+            3 => ManifestState::Changes,
+            _ => return None,
+        };
         let sound = (1..=SHARDS_MAX).contains(&shards) && take.0.is_empty();
         sound.then_some(Self {
-            is_clearing,
+            state,
             engine,
             seed,
-            salts: salts?,
+            salts,
         })
     }
 }
@@ -141,6 +173,33 @@ impl ManifestFile {
         })
     }
 
+    /// `Mismatch` if the shards are of another engine.
+    pub(super) fn check_engine(&self, engine: [u8; 8]) -> Result<()> {
+        if self.manifest.engine == engine {
+            return Ok(());
+        }
+        let (found, expected) = (engine_word(&self.manifest.engine), engine_word(&engine));
+        Err(
+            Error::new(Kind::Mismatch, "the shards are of another engine")
+                .at(self.storage.path())
+                .found(found, expected)
+                .remedy("open it with `azekura::open`, which chooses the engine"),
+        )
+    }
+
+    /// `Mismatch` unless its files are a store that opens.
+    pub(super) fn check_is_store(&self) -> Result<()> {
+        let error = match &self.manifest.state {
+            ManifestState::Whole | ManifestState::Clearing => return Ok(()),
+            ManifestState::Applying(name) => not_complete(name),
+            ManifestState::Changes => {
+                let what = "the files are changes of a store of shards, and no store";
+                are_changes(Error::new(Kind::Mismatch, what))
+            }
+        };
+        Err(error.at(self.storage.path()))
+    }
+
     /// Whether both slots hold it.
     pub(super) fn is_whole(&self) -> Result<bool> {
         let slots = Slots::read(self.storage.as_ref())?;
@@ -150,13 +209,18 @@ impl ManifestFile {
 
     /// Writes that all records are being removed, to one slot, durably.
     pub(super) fn begin_clear(&mut self) -> Result<()> {
-        self.manifest.is_clearing = true;
+        self.manifest.state = ManifestState::Clearing;
         self.write()
     }
 
     /// Writes that all records are removed, to both slots: the damage of one of them must not begin that again.
     pub(super) fn end_clear(&mut self) -> Result<()> {
-        self.manifest.is_clearing = false;
+        self.write_state(ManifestState::Whole)
+    }
+
+    /// Writes what its files are, to both slots.
+    pub(super) fn write_state(&mut self, state: ManifestState) -> Result<()> {
+        self.manifest.state = state;
         self.write_both()
     }
 
@@ -202,9 +266,16 @@ mod tests {
 
     #[test]
     fn a_manifest_is_what_was_encoded_and_no_part_of_it_is_one() {
-        for shards in [1, 3, SHARDS_MAX] {
+        let states = [
+            ManifestState::Whole,
+            ManifestState::Clearing,
+            ManifestState::Applying("n".repeat(255)),
+            ManifestState::Applying(String::new()),
+            ManifestState::Changes,
+        ];
+        for (shards, state) in [1, 3, SHARDS_MAX, 2, 4].into_iter().zip(states) {
             let manifest = ShardManifest {
-                is_clearing: shards == 3,
+                state,
                 engine: tree::layout::ENGINE,
                 seed: 0x0123_4567_89ab_cdef,
                 salts: (0..shards as u32).map(|n| n * 77).collect(),
@@ -215,7 +286,7 @@ mod tests {
                 assert_eq!(ShardManifest::decode(&bytes[..len]), None, "cut at {len}");
             }
             let mut other = bytes.clone();
-            other[2] = 2;
+            other[2] = 4;
             assert_eq!(ShardManifest::decode(&other), None);
         }
         let none = [0; 24];

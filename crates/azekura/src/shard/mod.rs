@@ -15,13 +15,16 @@
 //!
 //! ```text
 //!   mod     reading and writing, by shard      many     update_many, the locks of several shards in their order
-//!   merged  scans and cursors in order         files    create, open, copy, check      layout  the manifest
+//!   merged  scans and cursors in order         files    create, open, check      layout  the manifest
+//!   load    sorted records into tree files     copy     copies, and what changed since
 //! ```
 //!
 //! It has no snapshots and no transactions, which would need one moment of all shards. It does not know what a shard does.
 
+mod copy;
 mod files;
 mod layout;
+mod load;
 mod many;
 mod merged;
 
@@ -31,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use layout::{KeyHash, ManifestFile};
 
-pub use files::{CreateShard, ShardFile};
+pub use files::{CreateShard, ShardFile, files_of};
 pub(crate) use files::{ShardEngine, shards_at};
 pub use layout::{ENGINE, SHARDS_MAX};
 
@@ -83,6 +86,15 @@ pub struct Sharded<E> {
     manifest: Option<Mutex<ManifestFile>>,
     /// That of the manifest.
     storage: Option<Arc<dyn Storage>>,
+}
+
+/// Dropped where a clear fails: it is marked as such.
+struct Unfinished<'s>(&'s AtomicBool);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A store over shards that have an order.
@@ -436,17 +448,7 @@ impl<E: Engine> Engine for Sharded<E> {
         gate::outside_updates()?;
         self.is_cleared()?;
         let _alone = self.whole.write();
-        let Some(manifest) = &self.manifest else {
-            return self.clear_all();
-        };
-        let mut manifest = manifest.lock();
-        let begun = manifest.begin_clear();
-        let cleared = begun.and_then(|()| self.clear_all());
-        let ended = cleared.and_then(|()| manifest.end_clear());
-        if ended.is_err() {
-            self.is_cleared_in_part.store(true, Ordering::SeqCst);
-        }
-        ended
+        self.cleared_if_cut_short(|| self.clear_all())
     }
 }
 
@@ -468,6 +470,20 @@ impl<E: Engine> Sharded<E> {
 }
 
 impl<E> Sharded<E> {
+    /// Does work that leaves no records where it is cut short: the next opening removes all. If it fails, updates are refused until then.
+    fn cleared_if_cut_short<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(manifest) = &self.manifest else {
+            return work();
+        };
+        let mut manifest = manifest.lock();
+        let unfinished = Unfinished(&self.is_cleared_in_part);
+        manifest.begin_clear()?;
+        let done = work()?;
+        manifest.end_clear()?;
+        std::mem::forget(unfinished);
+        Ok(done)
+    }
+
     /// `Poisoned` after a clear that failed.
     #[inline(always)]
     fn is_cleared(&self) -> Result<()> {

@@ -4,7 +4,9 @@
 //! beginning `tried:` state how much was tried.
 
 mod contract;
+mod copies;
 mod files;
+mod load;
 mod power;
 mod threads;
 

@@ -39,7 +39,7 @@ mod writer;
 
 pub use builder::{BuildOptions, SkipBuilder};
 pub use cursor::SkipCursor;
-pub use db::{EditOptions, Reducing, ReducingSkipDb, Replacing, SkipDb};
+pub use db::{EditOptions, PendingEdits, Reducing, ReducingSkipDb, Replacing, SkipDb};
 pub use reader::SkipReader;
 pub use reduce::{Reduce, Reducer};
 pub use repair::{SkipRepairReport, repair};

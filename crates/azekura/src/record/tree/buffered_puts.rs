@@ -3,10 +3,10 @@
 //! | a put | under |
 //! |---|---|
 //! | finds blocks, takes a frame for more | nothing: a frame may have to be written first |
-//! | looks whether the page is cold still, and has room; is appended; is added to the page's chain | the page's stripe, a critical section |
-//! | is merged: keeps what cuts need, dirties the page, is counted | the latch of the page's frame, its stripe, a critical section |
+//! | looks whether the page is cold still, and has room; is appended; is added to the page's chain | the page's partition, a critical section |
+//! | is merged: keeps what cuts need, dirties the page, is counted | the latch of the page's frame, its partition, a critical section |
 //!
-//! A checkpoint that looks under the stripe finds a put in its chain, or its page dirty since the put. A load that fails leaves the chain as it is. The
+//! A checkpoint that looks under the partition finds a put in its chain, or its page dirty since the put. A load that fails leaves the chain as it is. The
 //! room of a page is noted when it gives way, before anybody finds it cold.
 //!
 //! It does not know when to merge (`merge`).
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::PageCache;
 use super::change_buffer::{
-    BLOCK, Blocks, NONE, Waiting, WaitingPuts, header, lens_of, room_of, words_of,
+    BLOCK, FreeBlocks, NONE, Waiting, WaitingPuts, header, lens_of, room_of, words_of,
 };
 use super::nodes::AppendedAt;
 use super::table::Location;
@@ -52,7 +52,7 @@ impl PageCache {
         self.words_from(frame, first, BLOCK)
     }
 
-    /// Blocks that there may be.
+    /// FreeBlocks that there may be.
     fn blocks_max(&self) -> u64 {
         let eighths = if self.limit() < SMALL {
             EIGHTHS_OF_SMALL
@@ -81,7 +81,7 @@ impl PageCache {
         used + used / 4
     }
 
-    /// Has so many blocks free, if there may be as many. No latch and no stripe is held.
+    /// Has so many blocks free, if there may be as many. No latch and no partition is held.
     fn find_blocks(&self, count: u64) -> Result<bool> {
         loop {
             {
@@ -151,7 +151,7 @@ impl PageCache {
     }
 
     /// No puts wait.
-    fn release_blocks(&self, blocks: &mut Blocks) {
+    fn release_blocks(&self, blocks: &mut FreeBlocks) {
         blocks.free = NONE;
         blocks.free_count = 0;
         for frame in blocks.frames.drain(..) {
@@ -162,8 +162,8 @@ impl PageCache {
     /// Nothing is added from when this returns until as many calls of `reopen_buffer`.
     pub(super) fn close_buffer(&self) {
         self.buffer.closers.fetch_add(1, Ordering::SeqCst);
-        for stripe in &self.buffer.stripes {
-            drop(stripe.lock());
+        for partition in &self.buffer.partitions {
+            drop(partition.lock());
         }
         let mut blocks = self.buffer.blocks.lock();
         if self.buffer.used.load(Ordering::Relaxed) == 0 {
@@ -197,7 +197,7 @@ impl PageCache {
         if !self.find_blocks(most)? {
             return Ok(None);
         }
-        let stripe = buffer.stripe(page);
+        let partition = buffer.partition(page);
         let is_cold = matches!(self.table.at(page), Location::Cold(_));
         if !is_cold || !is_still() || !buffer.is_open() {
             return Ok(None);
@@ -230,11 +230,11 @@ impl PageCache {
         }
         word.store(waiting.word(), Ordering::Release);
         buffer.added.fetch_add(1, Ordering::Relaxed);
-        drop(stripe);
+        drop(partition);
         Ok(Some(moment))
     }
 
-    /// Blocks for so many words in all, each linked to the one before; `None`: there are too few.
+    /// FreeBlocks for so many words in all, each linked to the one before; `None`: there are too few.
     fn take_blocks(&self, before: Waiting, total: u16) -> Option<Vec<u32>> {
         let [used, needed] =
             [before.words, total].map(|words| usize::from(words).div_ceil(BLOCK - 1));
@@ -292,7 +292,7 @@ impl PageCache {
         self.give_blocks(last);
     }
 
-    /// The puts that wait for a page whose stripe is held.
+    /// The puts that wait for a page whose partition is held.
     pub(super) fn waiting_puts(&self, page: u32) -> WaitingPuts {
         self.puts_of(Waiting::of(
             self.table.waiting(page).load(Ordering::Acquire),
@@ -315,7 +315,7 @@ impl PageCache {
         WaitingPuts { bytes, end }
     }
 
-    /// The key of a put that waits for a page whose stripe is held.
+    /// The key of a put that waits for a page whose partition is held.
     pub(super) fn waiting_key(&self, page: u32) -> Option<Vec<u8>> {
         let puts = self.waiting_puts(page);
         puts.iter().next().map(|put| put.key.to_vec())
@@ -336,7 +336,7 @@ impl PageCache {
         (found, None)
     }
 
-    /// Gives all puts of a page, whose stripe is held, a later position: they were appended again.
+    /// Gives all puts of a page, whose partition is held, a later position: they were appended again.
     pub(super) fn set_position(&self, page: u32, at: u64) {
         let waiting = Waiting::of(self.table.waiting(page).load(Ordering::Acquire));
         let total = usize::from(waiting.words);
@@ -362,7 +362,7 @@ impl PageCache {
 
     /// A page cannot be read: no more puts wait for it.
     pub(super) fn note_unreadable(&self, page: u32) {
-        let _stripe = self.buffer.stripe(page);
+        let _partition = self.buffer.partition(page);
         let word = self.table.waiting(page);
         let waiting = Waiting {
             room: 0,
@@ -373,12 +373,12 @@ impl PageCache {
 
     /// What waits for a page is of no use any more: the page is out of use. The caller is alone.
     pub(super) fn forget_waiting(&self, page: u32) {
-        let _stripe = self.buffer.stripe(page);
+        let _partition = self.buffer.partition(page);
         let waiting = Waiting::of(self.table.waiting(page).load(Ordering::Acquire));
         self.end_waiting(page, waiting);
     }
 
-    /// Nothing waits for a page any more, whose stripe is held.
+    /// Nothing waits for a page any more, whose partition is held.
     fn end_waiting(&self, page: u32, waiting: Waiting) {
         self.table.waiting(page).store(0, Ordering::Release);
         if !waiting.is_none() {
@@ -391,7 +391,7 @@ impl PageCache {
     /// Merges what waits for a page into it, in its frame, whose latch is held, which is being changed, and which no other thread looks into. An
     /// error, and nothing is changed, if it does not fit.
     ///
-    /// Under the stripe: a checkpoint finds the puts here, or the page dirty since the first of them.
+    /// Under the partition: a checkpoint finds the puts here, or the page dirty since the first of them.
     #[inline(always)]
     pub(super) fn merge_into(&self, page: u32, frame: &Frame) -> Result<()> {
         if !self.has_waiting(page) {
@@ -403,7 +403,7 @@ impl PageCache {
     #[cold]
     #[inline(never)]
     fn merge_waiting(&self, page: u32, frame: &Frame) -> Result<()> {
-        let _stripe = self.buffer.stripe(page);
+        let _partition = self.buffer.partition(page);
         let waiting = Waiting::of(self.table.waiting(page).load(Ordering::Acquire));
         let puts = self.puts_of(waiting);
         let needed = puts.iter().map(|put| room_of(put.key, put.value));

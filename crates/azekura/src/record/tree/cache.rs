@@ -460,7 +460,7 @@ impl PageCache {
             frame.words[1].store(u64::from(page), Ordering::Relaxed);
             let is_taken = {
                 // A put that is being added to what waits for the page is waited for.
-                let _stripe = self.buffer.stripe(page);
+                let _partition = self.buffer.partition(page);
                 let cold = Location::Cold(place);
                 self.table.exchange(page, cold, Location::Cool(number))
             };

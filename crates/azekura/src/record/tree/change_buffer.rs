@@ -8,14 +8,14 @@
 //!   word of a page:  last block of its puts | how many words they take | bytes that are free in its image
 //!   block:           the one before | seven words: header of a put (position, lengths of key and value), key and value, next header ..
 //! ```
-//! 1. A put is here only while its page is cold: who brings the page into memory takes it out under the page's stripe, and merges it before any other
-//!    thread sees the page. Under the stripe, a cold page stays cold; inside the gate, it stays where the node above has it.
+//! 1. A put is here only while its page is cold: who brings the page into memory takes it out under the page's partition, and merges it before any other
+//!    thread sees the page. Under the partition, a cold page stays cold; inside the gate, it stays where the node above has it.
 //! 2. Each is merged as a change at its own position, in the order of positions: what a cut sees does not depend on when that is.
 //! 3. A page takes no more than fits in it, each put counted as a new record: merging divides no leaf, and never fails. What is free in an image is
 //!    known of pages that were in memory; a put to another one brings it in.
 //! 4. The durable checkpoint has it in its page, or the journal after that has it: a checkpoint appends again what stays (`merge`).
 //!
-//! Blocks are 64 bytes of frames of the cache, which bounds them. This is what they hold, and who may add to it; it does not know frames nor pages
+//! FreeBlocks are 64 bytes of frames of the cache, which bounds them. This is what they hold, and who may add to it; it does not know frames nor pages
 //! (`buffered_puts`), nor when to merge.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use crate::log::Entry;
 /// Longest key, and longest value, that wait here.
 pub(super) const LEN_MAX: usize = 255;
 /// Parts of the pages, each with a lock.
-const STRIPES: usize = 64;
+const PARTITIONS: usize = 64;
 /// Words of a block, of which the first is the link to the one before.
 pub(super) const BLOCK: usize = 8;
 /// No block: the one where a frame has its latch.
@@ -114,9 +114,9 @@ impl WaitingPuts {
     }
 }
 
-/// Blocks, and the frames they are in.
+/// FreeBlocks, and the frames they are in.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(super) struct FreeBlocks {
     /// The first of those that are free, each linked to the next.
     pub(super) free: u32,
     pub(super) free_count: u64,
@@ -126,15 +126,15 @@ pub(super) struct Blocks {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct ChangeBuffer {
-    pub(super) stripes: Vec<Mutex<()>>,
-    pub(super) blocks: Mutex<Blocks>,
-    /// Pages that have puts here. Raised before, and lowered after these are seen. Changes under a stripe.
+    pub(super) partitions: Vec<Mutex<()>>,
+    pub(super) blocks: Mutex<FreeBlocks>,
+    /// Pages that have puts here. Raised before, and lowered after these are seen. Changes under a partition.
     pub(super) pages: AtomicU64,
     /// Puts that were added. Relaxed: a count.
     pub(super) added: AtomicU64,
-    /// Blocks that hold puts.
+    /// FreeBlocks that hold puts.
     pub(super) used: AtomicU64,
-    /// Blocks after which it is nearly full.
+    /// FreeBlocks after which it is nearly full.
     pub(super) nearly_all: AtomicU64,
     /// Those who keep it from taking more.
     pub(super) closers: AtomicU32,
@@ -145,7 +145,7 @@ pub(super) struct ChangeBuffer {
 impl ChangeBuffer {
     pub(super) fn new() -> Self {
         Self {
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
             blocks: Mutex::default(),
             pages: AtomicU64::new(0),
             added: AtomicU64::new(0),
@@ -157,8 +157,8 @@ impl ChangeBuffer {
     }
 
     /// While it is held, nothing of the page is added, and the page does not come into memory.
-    pub(super) fn stripe(&self, page: u32) -> MutexGuard<'_, ()> {
-        self.stripes[page as usize % STRIPES].lock()
+    pub(super) fn partition(&self, page: u32) -> MutexGuard<'_, ()> {
+        self.partitions[page as usize % PARTITIONS].lock()
     }
 
     /// Pages that have puts here.

@@ -30,6 +30,7 @@ use super::{Core, TreeDb};
 use crate::error::{Error, Kind, Result};
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage, create_whole};
+use crate::kernel::apply::Prepared;
 use crate::kernel::changes::{CheckpointId, CheckpointNumber, Step};
 use crate::kernel::checkpoint::read_root;
 use crate::kernel::copy::Changed;
@@ -107,18 +108,45 @@ impl TreeDb {
         changes: &dyn Storage,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckpointId> {
+        let total = 2 * changes.size()?;
+        let mut done = 0;
+        let mut advance = |len: u64| {
+            done += len;
+            progress(done.min(total), total);
+        };
+        let prepared = Self::prepare_changes(copy, changes, &mut advance)?;
+        let to = prepared.apply(&mut advance)?;
+        progress(total, total);
+        Ok(to)
+    }
+
+    /// Verifies changes, and that they fit a copy, which is not written yet.
+    pub(crate) fn prepare_changes<'c>(
+        copy: &'c dyn Storage,
+        changes: &'c dyn Storage,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Prepared<'c, Super>> {
         let moment_of = |payload: &Super| moment_of(copy, payload);
-        kernel::apply::apply(copy, changes, &moment_of, progress)
+        kernel::apply::prepare(copy, changes, &moment_of, progress)
     }
 
     /// The checkpoint that the file at `path` is at, a copy or a store; it is only read. `Mismatch`, `Corrupted` if it is no tree file.
     pub fn checkpoint_of(path: impl AsRef<Path>) -> Result<CheckpointId> {
-        let storage = File::open(path.as_ref(), Access::Read)?;
-        let SuperblockPair { payload, .. } = SuperblockPair::<Super>::read(&storage)?;
+        Self::checkpoint_on(&File::open(path.as_ref(), Access::Read)?)
+    }
+
+    /// As [`checkpoint_of`](Self::checkpoint_of), on any storage.
+    pub fn checkpoint_on(storage: &dyn Storage) -> Result<CheckpointId> {
+        let SuperblockPair { payload, .. } = SuperblockPair::<Super>::read(storage)?;
         Ok(CheckpointId {
             salt: payload.geometry.salt,
-            moment: moment_of(&storage, &payload)?,
+            moment: moment_of(storage, &payload)?,
         })
+    }
+
+    /// The checkpoint that was made last.
+    pub(crate) fn last_checkpoint(&self) -> CheckpointId {
+        self.core.checkpoint_id()
     }
 }
 

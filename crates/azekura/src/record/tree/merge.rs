@@ -7,7 +7,7 @@
 //! | a checkpoint at a cut P | what waits since before P is appended again, a page's puts as one batch: replay from P finds it there |
 //! | a copy, a close, a compaction, a count, a load, a removal of everything, a smaller cache | all of it is merged first |
 //!
-//! A page's puts are appended again under its stripe: no change of the same keys comes in between, so the order in the journal is that in which they
+//! A page's puts are appended again under its partition: no change of the same keys comes in between, so the order in the journal is that in which they
 //! were made, from any checkpoint on. From then on they count as made there, unless a snapshot lives that has them at their own position:
 //! then the page is brought into memory. What waits for a page that cannot be read stays, and is appended again each time: it is in the journal when a
 //! repair looks there.
@@ -96,7 +96,7 @@ impl Core {
         };
         for _ in 0..TRIES {
             let key = {
-                let _stripe = pages.buffer.stripe(page);
+                let _partition = pages.buffer.partition(page);
                 pages.waiting_key(page)
             };
             let Some(key) = key else { return Ok(true) };
@@ -245,7 +245,7 @@ impl Core {
     /// Appends what waits for a page since before a cut again, so many bytes; `None`: it is to be merged.
     fn carry(&self, page: u32, cut: u64) -> Result<Option<u64>> {
         let pages = &self.tree.nodes;
-        let _stripe = pages.buffer.stripe(page);
+        let _partition = pages.buffer.partition(page);
         let puts = pages.waiting_puts(page);
         let first = puts.iter().next().map(|put| put.at);
         let Some(first) = first.filter(|at| *at < cut) else {

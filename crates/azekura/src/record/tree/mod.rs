@@ -34,7 +34,7 @@
 //! such a record, the file opens for reading: what is written would rest on what is lost. Lock order: compaction; the checkpoint; the gate; the taking of
 //! cuts; latches as in `node::tree`, or in any order while no update is under way; the writer of the cache; the list of snapshots, a shard
 //! of versions; the room; the log. A snapshot that is dropped in an update's closure takes hold of the cuts under a latch: who has them waits
-//! for latches in `clear` and the removal of a range only, alone. The stripe of a page in the change buffer is taken under its latch, or under
+//! for latches in `clear` and the removal of a range only, alone. The partition of a page in the change buffer is taken under its latch, or under
 //! none; under it versions, the room, the counts, blocks and free frames, and the log.
 
 mod ahead;

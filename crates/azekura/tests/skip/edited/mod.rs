@@ -7,6 +7,7 @@
 //! | `cuts` | loss of power and death at each event of edits and merges; a full disk, and calls that fail |
 //! | `killed` | a process that is killed while it edits and merges |
 //! | `threads` | readers and editors during merges |
+//! | `pending` | what is pending is read by others while a store edits and merges |
 //! | `refused` | wrong input, files that do not belong together, damage of the pending file |
 //! | `defects` | what a rival of the same shape does wrong, by name |
 
@@ -14,6 +15,7 @@ mod cuts;
 mod defects;
 mod killed;
 mod model;
+mod pending;
 mod refused;
 mod threads;
 
@@ -26,7 +28,9 @@ use azekura::engine::{Engine as _, Ordered, Persistent, Reader};
 use azekura::io::Directory;
 use azekura::io::sim::SimDisk;
 use azekura::order::Order;
-use azekura::record::skip::{EditOptions, Reducer, ReducingSkipDb, SkipDb, SkipReader};
+use azekura::record::skip::{
+    EditOptions, PendingEdits, Reducer, ReducingSkipDb, SkipDb, SkipReader,
+};
 use azekura::{Edit, Result};
 
 use super::{NAME, Records, reduced};
@@ -131,6 +135,19 @@ impl Store {
             Self::Map(db) => db.has_pending(),
             Self::Reducing(db) => db.has_pending(),
         }
+    }
+
+    /// How many edits are pending, and that others read the same.
+    pub(crate) fn pending_edits(&self, disk: &SimDisk) -> u64 {
+        let edits = match self {
+            Self::Map(db) => db.pending_edits(),
+            Self::Reducing(db) => db.pending_edits(),
+        };
+        let read = PendingEdits::of_in(&disk.directory(), Path::new(NAME)).unwrap();
+        let read = read.unwrap();
+        assert_eq!((read.edits, read.count), (edits, self.reader().count()));
+        assert_eq!(self.has_pending(), edits > 0);
+        edits
     }
 
     pub(crate) fn close(self) -> Result<()> {

@@ -90,6 +90,7 @@ fn compare(store: &Store, expected: &Records, order: Order, random: &mut Random)
 #[test]
 fn what_is_edited_is_read_at_once_and_after_merges_and_openings() {
     let (mut edits, mut merges, mut reverts, mut openings) = (0, 0, 0, 0);
+    let mut pending = 0;
     for round in 0..share(200) {
         let seed = round_seed() + 20_000_000 + round;
         let mut random = Random::new(seed);
@@ -120,7 +121,7 @@ fn what_is_edited_is_read_at_once_and_after_merges_and_openings() {
                     reverts += 1;
                     store.revert().unwrap();
                     model.revert();
-                    assert!(!store.has_pending());
+                    assert_eq!(store.pending_edits(&disk), 0);
                     assert_eq!(
                         all(store.reader()).unwrap(),
                         all(&*store.base()).unwrap(),
@@ -128,17 +129,20 @@ fn what_is_edited_is_read_at_once_and_after_merges_and_openings() {
                     );
                 }
                 8..12 => {
+                    pending += store.pending_edits(&disk);
                     store.merge().unwrap();
-                    assert!(!store.has_pending());
+                    assert_eq!(store.pending_edits(&disk), 0);
                 }
                 12..16 => {
                     openings += 1;
+                    let edits = store.pending_edits(&disk);
                     if random.one_in(2) {
                         store.close().unwrap();
                     } else {
                         drop(store);
                     }
                     store = Store::open(&disk, reducer, &options).unwrap();
+                    assert_eq!(store.pending_edits(&disk), edits, "opened");
                     base = store.base();
                 }
                 16..116 => {
@@ -184,6 +188,7 @@ fn what_is_edited_is_read_at_once_and_after_merges_and_openings() {
     demand(merges, share(200) * 4, "merges among them");
     demand(reverts, share(200), "reverts");
     demand(openings, share(200), "openings");
+    demand(pending, share(200), "pending edits counted");
 }
 
 /// Edits several keys at once, some of them repeated.

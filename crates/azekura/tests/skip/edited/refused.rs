@@ -195,7 +195,7 @@ fn a_file_in_which_keys_repeat_is_refused_and_long_keys_that_begin_alike_are_not
     is(
         &refused,
         Kind::Invalid,
-        &["keys repeat", "\"twice\"", "azekura skip build"],
+        &["keys repeat", "\"twice\"", "azekura skip merge"],
     );
     let long = |end: u8| [vec![b'k'; 600], vec![end]].concat();
     let path = build("b.azs", &[long(1), long(2)]);

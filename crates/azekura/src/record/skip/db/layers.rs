@@ -147,6 +147,13 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Keys with edits in each layer; a removal of all records counts as one.
+    pub(super) fn edits(&self) -> u64 {
+        let layers = [Some(&self.active), self.frozen.as_ref()];
+        let edits = |layer: &Arc<Layer>| layer.entries.count() + u64::from(layer.hides);
+        layers.into_iter().flatten().map(edits).sum()
+    }
+
     /// The layers that count, from the top, and whether the base does.
     pub(super) fn layers(&self) -> (impl Iterator<Item = &Arc<Layer>>, bool) {
         let frozen = self.frozen.as_ref().filter(|_| !self.active.hides);

@@ -18,7 +18,7 @@
 //!
 //!   mod     what users call       edit    the edits            walk    records in order
 //!   open    create, open, replay  merge   cut, write, replace  check   both files
-//!                 layers  what a reader looks at       layout  the pending file
+//!                 layers  what a reader looks at       layout  the pending file          pending  what is pending, read only
 //! ```
 //!
 //! | | the map, [`SkipDb`] | the reducing store, [`ReducingSkipDb`] |
@@ -34,6 +34,7 @@ mod layers;
 mod layout;
 mod merge;
 mod open;
+mod pending;
 mod walk;
 
 use std::marker::PhantomData;
@@ -43,6 +44,8 @@ use std::sync::atomic::AtomicU64;
 
 use layers::View;
 use merge::Merging;
+
+pub use pending::PendingEdits;
 
 use super::reader::SkipReader;
 use super::reduce::Reducer;
@@ -206,6 +209,12 @@ impl<K> SkipDb<K> {
     pub fn has_pending(&self) -> bool {
         let view = self.core.current();
         view.frozen.is_some() || !view.active.is_empty()
+    }
+
+    /// How many edits the sorted file does not have: keys with edits, and one if all records were removed. [`PendingEdits`] states it
+    /// without opening the file. While a merge is under way, a key that is edited again counts twice.
+    pub fn pending_edits(&self) -> u64 {
+        self.core.current().edits()
     }
 
     /// Writes all pending edits into the sorted file: another one with all records replaces it. Durable when it returns; readers and
@@ -401,6 +410,7 @@ impl Core {
             more: vec![
                 ("order", self.order().name().to_owned()),
                 ("merged_records", view.base.count().to_string()),
+                ("pending_edits", view.edits().to_string()),
                 ("pending_bytes", pending_bytes.to_string()),
             ],
         }

@@ -35,7 +35,8 @@ use crate::io::file::Files;
 use crate::io::{Access, Directory, Storage, create_whole};
 use crate::kernel::{Closing, Committed, Handle, SuperblockPair, recover};
 use crate::log::manifest::{check_last_is_whole, segments_of};
-use crate::log::{Address, Geometry, Log, LogPosition};
+use crate::log::recover::{Prior, Recovered};
+use crate::log::{Address, End, Geometry, Log, LogPosition};
 use crate::record::gate::Gate;
 use crate::record::skip::layout::Super;
 use crate::record::skip::reader::SkipReader;
@@ -183,7 +184,7 @@ fn check(reducer: &Reducer, options: &EditOptions, name: &Path) -> Result<()> {
 }
 
 /// The name of the pending file.
-fn pending_of(name: &Path) -> PathBuf {
+pub(super) fn pending_of(name: &Path) -> PathBuf {
     let mut pending = name.as_os_str().to_owned();
     pending.push(".pending");
     pending.into()
@@ -230,19 +231,13 @@ fn open_core(
     let mut prior = recover::prior(last, &log)?;
     // The sorted file got its name after a sync of the log.
     prior.durable = prior.durable.max(from);
-    let mut replay = Replay::new(base, reducer)?;
-    let visit = &mut |address, frame: Frame<'_>| {
-        let position = log.position(address);
-        if position.is_some_and(|position| position < from) {
-            return Ok(());
-        }
-        replay.apply(&log, address, &frame)
-    };
+    let replay = Replay::new(base, reducer)?;
     let damaged = |error: Error| match error.kind() {
         Kind::Corrupted => error.remedy(remedy(&path)),
         _ => error,
     };
-    let found = log.recover(last.start, prior, visit).map_err(damaged)?;
+    let replayed = replay.run(&log, last.start, (prior, from));
+    let (replay, found) = replayed.map_err(damaged)?;
     found.end_after(prior, storage.as_ref()).map_err(damaged)?;
     let finish = || log.segments().finish_adoption();
     let next = recover::resume(&found_super, &log, (prior, &found), finish)?;
@@ -272,14 +267,18 @@ fn open_core(
     })
 }
 
-fn remedy(path: &Path) -> String {
+pub(super) fn remedy(path: &Path) -> String {
     format!(
         "{} itself stays readable; to give the pending edits up, remove this file",
         path.display()
     )
 }
 
-fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &EditOptions) -> Result<Log> {
+pub(super) fn open_log(
+    storage: &Arc<dyn Storage>,
+    geometry: Geometry,
+    options: &EditOptions,
+) -> Result<Log> {
     let memory = options.memory.min(1 << 40);
     let capacity = ADDRESSES + (4 * memory).next_multiple_of(4096);
     let there = storage.size()?.next_multiple_of(4096);
@@ -318,7 +317,7 @@ fn create_pending(
 }
 
 /// The position from which edits are to be replayed: see the module's table. `Mismatch` if the files do not belong together.
-fn replay_from(base: &Super, pending: &PendingSuper) -> Result<LogPosition> {
+pub(super) fn replay_from(base: &Super, pending: &PendingSuper) -> Result<LogPosition> {
     let start = pending.start.position();
     if pending.base == base.identity {
         return Ok(start);
@@ -371,21 +370,21 @@ fn check_distinct(base: &SkipReader) -> Result<()> {
         .at(base.blocks.storage.path())
         .key(&key)
         .remedy(
-            "build another with a reducer that leaves one value: `azekura skip build --merge`",
+            "build another with a reducer that leaves one value: `azekura skip merge NEW-FILE FILE`",
         )),
     }
 }
 
 /// What the log makes of a sorted file.
-struct Replay {
-    view: View,
-    reducer: Reducer,
-    count: u64,
-    bytes: u64,
+pub(super) struct Replay {
+    pub(super) view: View,
+    pub(super) reducer: Reducer,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
 }
 
 impl Replay {
-    fn new(base: SkipReader, reducer: Reducer) -> Result<Self> {
+    pub(super) fn new(base: SkipReader, reducer: Reducer) -> Result<Self> {
         let count = base.count();
         let active = Layer::new(base.order(), false)?;
         Ok(Self {
@@ -398,6 +397,23 @@ impl Replay {
             count,
             bytes: 0,
         })
+    }
+
+    /// Replays a log from `start`, and of that the edits from this position on; where it ends.
+    pub(super) fn run(
+        mut self,
+        log: &Log,
+        start: End,
+        (prior, from): (Prior, LogPosition),
+    ) -> Result<(Self, Recovered)> {
+        let found = log.recover(start, prior, &mut |address, frame| {
+            let position = log.position(address);
+            if position.is_some_and(|position| position < from) {
+                return Ok(());
+            }
+            self.apply(log, address, &frame)
+        })?;
+        Ok((self, found))
     }
 
     fn apply(&mut self, log: &Log, address: Address, frame: &Frame<'_>) -> Result<()> {
