@@ -52,7 +52,7 @@ impl PageCache {
         self.words_from(frame, first, BLOCK)
     }
 
-    /// FreeBlocks that there may be.
+    /// Blocks that there may be.
     fn blocks_max(&self) -> u64 {
         let eighths = if self.limit() < SMALL {
             EIGHTHS_OF_SMALL
@@ -234,7 +234,7 @@ impl PageCache {
         Ok(Some(moment))
     }
 
-    /// FreeBlocks for so many words in all, each linked to the one before; `None`: there are too few.
+    /// Blocks for so many words in all, each linked to the one before; `None`: there are too few.
     fn take_blocks(&self, before: Waiting, total: u16) -> Option<Vec<u32>> {
         let [used, needed] =
             [before.words, total].map(|words| usize::from(words).div_ceil(BLOCK - 1));

@@ -15,7 +15,7 @@
 //!    known of pages that were in memory; a put to another one brings it in.
 //! 4. The durable checkpoint has it in its page, or the journal after that has it: a checkpoint appends again what stays (`merge`).
 //!
-//! FreeBlocks are 64 bytes of frames of the cache, which bounds them. This is what they hold, and who may add to it; it does not know frames nor pages
+//! Blocks are 64 bytes of frames of the cache, which bounds them. This is what they hold, and who may add to it; it does not know frames nor pages
 //! (`buffered_puts`), nor when to merge.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -114,7 +114,7 @@ impl WaitingPuts {
     }
 }
 
-/// FreeBlocks, and the frames they are in.
+/// Blocks, and the frames they are in.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
     /// The first of those that are free, each linked to the next.
@@ -132,9 +132,9 @@ pub(super) struct ChangeBuffer {
     pub(super) pages: AtomicU64,
     /// Puts that were added. Relaxed: a count.
     pub(super) added: AtomicU64,
-    /// FreeBlocks that hold puts.
+    /// Blocks that hold puts.
     pub(super) used: AtomicU64,
-    /// FreeBlocks after which it is nearly full.
+    /// Blocks after which it is nearly full.
     pub(super) nearly_all: AtomicU64,
     /// Those who keep it from taking more.
     pub(super) closers: AtomicU32,

@@ -14,18 +14,17 @@
 //! Nothing is appended, so each step of some pages is admitted as a batch of as many would be, with what the
 //! checkpoint needs for them. It does not know where the records come from.
 
-use std::cmp::Ordering as Compared;
 use std::sync::atomic::Ordering;
 
 use super::checkpoint::Checkpoint;
 use super::cut::Taking;
 use super::{Core, TreeDb};
-use crate::error::{Error, Kind, Result, quote};
+use crate::error::{Error, Kind, Result};
 use crate::explore::MutexGuard;
 use crate::log::AllocationClass;
 use crate::node::tree::NodeStore;
+use crate::record::ascending::Ascending;
 use crate::record::gate::{self, Alone};
-use crate::room;
 
 /// Pages that records fill before more room is admitted.
 const STEP: u64 = 32;
@@ -35,9 +34,7 @@ const RECORD_LEN: u64 = 16;
 /// A load under way. Dropped before it is finished, it leaves nothing.
 struct Load<'c> {
     core: &'c Core,
-    /// The key of the last record.
-    last: Option<Vec<u8>>,
-    count: u64,
+    ascending: Ascending,
     /// Bytes that may come in before more is admitted.
     admitted: u64,
     is_done: bool,
@@ -104,8 +101,7 @@ impl Core {
         pages.unlogged.store(position, Ordering::Relaxed);
         Ok(Load {
             core: self,
-            last: None,
-            count: 0,
+            ascending: Ascending::new(self.tree.order),
             admitted: 0,
             is_done: false,
             taking: Some(taking),
@@ -132,37 +128,14 @@ impl Load<'_> {
     /// Step 3, of one record.
     fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let core = self.core;
-        self.count += 1;
-        let numbered = |error: Error| {
-            let number = self.count;
-            error.of(format!("record {number} to load"))
-        };
-        core.limits.check(key, value).map_err(numbered)?;
-        if let Some(last) = &self.last {
-            let what = match core.tree.order.compare(last, key) {
-                Compared::Less => None,
-                Compared::Equal => Some("a key comes twice among records to load"),
-                Compared::Greater => Some("records to load are not in ascending order"),
-            };
-            if let Some(what) = what {
-                let error = Error::new(Kind::Invalid, what)
-                    .at(core.log.storage().path())
-                    .found(quote(key), format!("a key after {}", quote(last)))
-                    .remedy("sort the records by the order of the file, each key once");
-                return Err(numbered(error));
-            }
-        }
+        let path = core.log.storage().path();
+        self.ascending.take((key, value), core.limits, path)?;
         let len = RECORD_LEN + (key.len() + value.len()) as u64;
         if self.admitted < len {
             self.admit()?;
         }
         self.admitted = self.admitted.saturating_sub(len);
-        core.put_inside(key, value, AllocationClass::Growth)?;
-        let last = self.last.get_or_insert_default();
-        last.clear();
-        room::more(last, key.len())?;
-        last.extend_from_slice(key);
-        Ok(())
+        core.put_inside(key, value, AllocationClass::Growth)
     }
 
     /// Asks for room for some more pages, and writes some, if many are changed.
@@ -191,7 +164,7 @@ impl Load<'_> {
         core.keep_for_checkpoint();
         core.checkpoint_alone(&mut self.checkpoint)?;
         self.is_done = true;
-        Ok(self.count)
+        Ok(self.ascending.count())
     }
 }
 
