@@ -207,7 +207,7 @@ fn a_store_beyond_its_cache_agrees_with_a_sorted_map() {
         assert_same(&db, &model);
     }
     tried_at_least(looked_at, 20, "snapshots that stayed as they were");
-    tried_at_least(waited, 20_000, "puts that waited for their leaf");
+    tried_at_least(waited, 6_000, "puts that waited for their leaf");
 }
 
 /// 1, if the snapshot was not ended.
