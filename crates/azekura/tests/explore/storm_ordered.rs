@@ -29,8 +29,11 @@ const TREE_OVERHEAD: u64 = 12 << 20;
 
 fn name(key: u32) -> Vec<u8> {
     // Some are long: few of them fill a leaf.
-    // Those of a hundred are put in no order, which leaves room in leaves.
-    let place = key / 100 * 100 + key % 100 * 37 % 100;
+    // Of many, those of a hundred are put in no order, which leaves room in leaves.
+    let place = match key {
+        0..1000 => key,
+        _ => key / 100 * 100 + key % 100 * 37 % 100,
+    };
     let mut name = format!("{place:06}").into_bytes();
     if key.is_multiple_of(17) {
         name.resize(6 + key as usize * 7 % 480, b'n');

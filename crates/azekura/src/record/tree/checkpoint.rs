@@ -321,7 +321,10 @@ impl Core {
         let are_dirty = pages.dirty() * units;
         let reserve = reserve(&self.log, &room.sizes(), (dirty, are_dirty), chunks);
         let parts = u64::from(reserve.checkpoint) * (size / UNIT);
-        let again = (pages.buffered_bytes() + WAITING_PER_SEGMENT * size).div_ceil(size);
+        let again = match pages.buffered_bytes() {
+            0 => 0,
+            bytes => bytes.div_ceil(size) + WAITING_PER_SEGMENT,
+        };
         let reserve = Reserve {
             checkpoint: reserve.checkpoint + again as u32,
             ..reserve
