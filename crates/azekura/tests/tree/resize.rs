@@ -327,3 +327,44 @@ fn a_cache_that_is_too_small_is_refused() {
         .unwrap();
     assert_eq!(refused.unwrap().kind(), Kind::Invalid);
 }
+
+/// A full store takes all removals, also when it was given a larger cache, or refuses that.
+#[test]
+fn a_full_store_with_a_larger_cache_takes_all_removals() {
+    let (mut refused, mut taken) = (0, 0);
+    for (page_size, larger) in [(4096, 512), (4096, 2048), (16_384, 2048), (16_384, 4096)] {
+        for overwritten in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let opening = OpenOptions::new()
+                .cache(256u64 << 10)
+                .capacity(6u64 << 20)
+                .background(false);
+            let options = CreateOptions::new()
+                .page_size(page_size)
+                .segment_size(64u64 << 10)
+                .opening(opening);
+            let db = TreeDb::create(folder.path().join("a.azt"), &options).unwrap();
+            let key = |number: u64| eight(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut many = 0;
+            while db.put(&key(many), &[7; 150]).is_ok() {
+                many += 1;
+            }
+            for number in (0..many).filter(|_| overwritten) {
+                let _ = db.put(&key(number), &[8; 150]);
+            }
+            match db.set_cache(larger << 10) {
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Full);
+                    refused += 1;
+                }
+                Ok(()) => taken += 1,
+            }
+            for number in 0..many {
+                assert!(db.remove(&key(number)).unwrap(), "{number} of {many}");
+            }
+            assert_eq!(db.count(), 0);
+            db.put(b"more", b"fits").unwrap();
+        }
+    }
+    assert!(refused > 0, "{refused} refused, {taken} taken");
+}

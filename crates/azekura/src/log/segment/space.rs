@@ -245,22 +245,33 @@ impl Space<'_> {
     /// When all segments in use are known, of which so many are `empty`: how large the storage may become for what is more
     /// urgent than growth.
     pub(super) fn allow_what_is_urgent(&mut self, empty: u32) {
-        let whole = Reserve {
-            reclaimable: 0,
-            ..self.free.reserve
-        };
+        let whole = self.whole_reserve();
         let in_use = self.free.total - self.count();
         let live = in_use.saturating_sub(self.free.reserve.reclaimable);
-        let stays = live + AllocationClass::Exchange.leaves(whole) + whole.slack / 2 + 1;
-        let at_once = in_use.saturating_sub(empty) + AllocationClass::Removal.leaves(whole);
-        let limit = self.total_max(AllocationClass::Growth);
-        self.free.total_max = if stays.max(at_once) <= limit {
+        self.free.total_max = if self.fits_what_is_urgent(empty) {
             0
         } else {
             let wanted = live + AllocationClass::Growth.leaves(whole);
             let wanted = wanted.max(in_use + AllocationClass::Exchange.leaves(whole));
             wanted.min(self.segments.limit)
         };
+    }
+
+    fn whole_reserve(&self) -> Reserve {
+        Reserve {
+            reclaimable: 0,
+            ..self.free.reserve
+        }
+    }
+
+    /// Whether what is more urgent than growth fits in the capacity, where so many segments in use are `empty`.
+    pub fn fits_what_is_urgent(&self, empty: u32) -> bool {
+        let whole = self.whole_reserve();
+        let in_use = self.free.total - self.count();
+        let live = in_use.saturating_sub(self.free.reserve.reclaimable);
+        let stays = live + AllocationClass::Exchange.leaves(whole) + whole.slack / 2 + 1;
+        let at_once = in_use.saturating_sub(empty) + AllocationClass::Removal.leaves(whole);
+        stays.max(at_once) <= self.total_max(AllocationClass::Growth)
     }
 
     /// Whether there are `units` neighbouring free segments for a checkpoint.

@@ -25,7 +25,7 @@ use super::layout::Place;
 use super::table::Location;
 use super::{Core, TreeDb};
 use crate::epoch;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::explore;
 use crate::log::{AllocationClass, Patience};
 use crate::node::tree::Frame;
@@ -43,8 +43,9 @@ impl TreeDb {
     /// Others read and write meanwhile; updates wait for those that are under way, twice, and a checkpoint that is being made is waited for. To
     /// reduce it costs some hundred nanoseconds for each page that gives way, and the writing of changed ones that have no place in the rest;
     /// their memory is returned to the system before it returns, unless a thread that reads, perhaps this one, may still look at it: then a
-    /// later checkpoint returns it. Errors: `Invalid` for fewer bytes, and inside the closure of an update; `Full`, `Io`, `Poisoned` if changed
-    /// pages cannot be written, and then the cache is as large as before.
+    /// later checkpoint returns it. To reduce it, puts that wait for their leaf are merged first, which reads the leaves. Errors, after which the
+    /// cache is as large as before: `Invalid` for fewer bytes, and inside the closure of an update; `Corrupted` if such a leaf cannot be read;
+    /// `Full` where a store has no room for what more changed pages may need; `Full`, `Io`, `Poisoned` if changed pages cannot be written.
     pub fn set_cache(&self, bytes: u64) -> Result<()> {
         gate::outside_updates()?;
         check_size(bytes).map_err(|error| error.at(self.core.log.storage().path()))?;
@@ -57,8 +58,8 @@ impl Core {
         let pages = &self.tree.nodes;
         let limit = frames_of(bytes, pages.shape);
         // Frames that hold blocks of the change buffer do not give way.
-        let (_merged, done) = self.merged();
-        done?;
+        let is_reduced = limit < pages.limit();
+        let _merged = is_reduced.then(|| self.merged()).transpose()?;
         self.with_room(AllocationClass::Exchange, || {
             let _checkpoint = self.checkpoint.lock();
             pages.return_retired();
@@ -67,6 +68,11 @@ impl Core {
                 let _alone = self.gate.alone();
                 let before = pages.set_limit(limit);
                 self.keep_for_checkpoint();
+                if limit > before && !self.log.segments().space().fits_what_is_urgent(0) {
+                    pages.set_limit(before);
+                    self.keep_for_checkpoint();
+                    return Err(self.too_full_for(limit));
+                }
                 before
             };
             let emptied = pages.empty_above(limit);
@@ -85,6 +91,15 @@ impl Core {
             patience.wait();
         }
         Ok(())
+    }
+
+    /// The error of a cache whose pages a checkpoint might not find room for.
+    fn too_full_for(&self, limit: u32) -> Error {
+        let bytes = u64::from(limit) << self.tree.nodes.shape.shift();
+        let what = format!("the file is too full for a cache of {bytes} bytes");
+        Error::new(Kind::Full, what)
+            .at(self.log.storage().path())
+            .remedy("remove records first, or open the file with more capacity")
     }
 
     /// Returns the memory of retired frames; whether none is left.
