@@ -227,8 +227,7 @@ impl Core {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
         if self.log.segments().is_full() {
-            // Who reads is not to find the cache full of pages that cannot be written.
-            Self::unless_full(self.unless_damaged(self.merge_all()))?;
+            self.merge_in_full_store()?;
         }
         let mut patience = Patience::short();
         // What this thread holds itself is not let go of while it waits.
@@ -238,6 +237,24 @@ impl Core {
         }
         self.release_empty();
         self.keep_for_checkpoint();
+        Ok(())
+    }
+
+    /// Who reads is not to find the cache full of pages that cannot be written: nothing waits in a full store.
+    fn merge_in_full_store(&self) -> Result<()> {
+        let buffer = &self.tree.nodes.buffer;
+        while buffer.pages() > 0 {
+            let before = buffer.pages();
+            let merged = self.unless_damaged(self.merge_all());
+            if !is_full(&merged) {
+                return merged;
+            }
+            self.checkpoint()?;
+            self.tree.nodes.space.room().reap_all();
+            if buffer.pages() >= before {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -69,6 +69,11 @@ impl PageCache {
         self.buffer.used.load(Ordering::Relaxed) * 8 > self.blocks_max() * eighths
     }
 
+    /// Frames that hold blocks.
+    pub(super) fn frames_of_blocks(&self) -> u32 {
+        self.buffer.blocks.lock().frames.len() as u32
+    }
+
     /// The number of frames has changed.
     pub(super) fn fit_buffer(&self) {
         let nearly_all = self.blocks_max() / 8 * 7;
@@ -416,11 +421,14 @@ impl PageCache {
         let pin = self.log.pin();
         let _section = pin.critical_section();
         let newest = self.cuts.newest();
+        // Nothing is written any more: pages are to give way as they are on storage, and are shown as they would be.
+        let is_shown_only = self.log.is_poisoned();
         for put in puts.iter() {
-            if frame.words[0].load(Ordering::Relaxed) < newest.at() {
+            let is_kept = || is_shown_only && self.cuts.version(page, newest.at()).is_some();
+            if frame.words[0].load(Ordering::Relaxed) < newest.at() && !is_kept() {
                 self.keep(page, frame, put.at);
             }
-            if about.first_dirty.load(Ordering::Relaxed) == 0 {
+            if !is_shown_only && about.first_dirty.load(Ordering::Relaxed) == 0 {
                 about.first_dirty.store(put.at, Ordering::Release);
                 self.dirty.fetch_add(1, Ordering::Relaxed);
             }
@@ -430,16 +438,22 @@ impl PageCache {
             let is_set = node.set(at, is_present, put.key, Value::Inside(put.value));
             debug_assert!(is_set, "a page has room for what waits for it");
             match before {
+                _ if is_shown_only => {}
                 None => self.counts.add_merged(&pin, put.at, newest),
                 Some(before) => self.supersede(before, put.at),
             }
         }
-        self.end_waiting(page, waiting);
+        if !is_shown_only {
+            self.end_waiting(page, waiting);
+        }
         Ok(())
     }
 
-    /// A page gives way, whose latch is held.
+    /// A page gives way, whose latch is held. What was only shown in it still waits.
     pub(super) fn note_room(&self, page: u32, frame: &Frame) {
+        if self.has_waiting(page) {
+            return;
+        }
         let node = self.node(frame);
         let room = match node.level() {
             0 => node.room().saturating_sub(node.used()),

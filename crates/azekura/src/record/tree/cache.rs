@@ -323,6 +323,10 @@ impl PageCache {
     /// A frame that holds nothing. `Full` if all are in use at once; else as pages are written.
     pub(super) fn free_frame(&self) -> Result<u32> {
         let mut passed = 0;
+        if self.buffer.pages() > 0 && self.dirty() * 8 > u64::from(self.limit()) * 3 {
+            // Who reads makes pages dirty, too: what cannot be written is left to who writes.
+            let _ = self.write_back_some(false);
+        }
         for tries in 0..TRIES {
             {
                 let mut free = self.free.lock();

@@ -213,3 +213,57 @@ fn position(header: u64, end: u64) -> u64 {
     }
     sequence << 32 | offset
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::Random;
+
+    #[test]
+    fn a_put_is_what_was_packed_whichever_sequence_of_segments_it_is_in() {
+        let mut random = Random::new(16);
+        let round = 1 << SEQUENCE_BITS;
+        for _ in 0..20_000 {
+            let end = [0, 1, round - 1, round, round + 1, 5 * round][random.below(6) as usize]
+                + random.below(2 * round);
+            let sequence = end.saturating_sub(random.below(round - 1));
+            let offset = random.below(1 << OFFSET_BITS) << 3;
+            let at = sequence << 32 | offset;
+            let (key, value) = (random.below(256) as usize, random.below(256) as usize);
+            let packed = header(at, key, value);
+            assert_eq!(lens_of(packed), (key, value));
+            let end = (end << 32) + if sequence == end { offset } else { 0 };
+            assert_eq!(position(packed, end), at, "{sequence} before {end}");
+        }
+    }
+
+    #[test]
+    fn puts_in_a_row_are_taken_apart() {
+        let mut random = Random::new(16);
+        let puts: Vec<(u64, Vec<u8>, Vec<u8>)> = (1..2000)
+            .map(|number| {
+                let mut bytes = |at: u64| vec![at as u8; random.below(256) as usize];
+                (number << 32 | number << 3, bytes(number), bytes(number + 1))
+            })
+            .collect();
+        let mut waiting = WaitingPuts {
+            bytes: Vec::new(),
+            end: 2000 << 32,
+        };
+        for (at, key, value) in &puts {
+            let packed = header(*at, key.len(), value.len());
+            let words = words_of(key.len() + value.len());
+            let end = waiting.bytes.len() + words * 8;
+            waiting.bytes.extend(packed.to_le_bytes());
+            waiting.bytes.extend([&key[..], &value[..]].concat());
+            waiting.bytes.resize(end, 0);
+        }
+        let found: Vec<_> = waiting
+            .iter()
+            .map(|put| (put.at, put.key.to_vec(), put.value.to_vec()))
+            .collect();
+        assert!(found == puts);
+        waiting.bytes.pop();
+        assert!(waiting.iter().count() < puts.len(), "the last one is cut");
+    }
+}

@@ -166,17 +166,16 @@ impl Core {
             pages.forget_versions(&taking, cut.at);
         }
         pages.counts.end_cut(cut.at);
-        let done = done.map(|again| {
+        if let Ok(again) = &done {
             // What was appended counts by segments.
-            let appended = (appended + again).min(self.log.appended());
+            let appended = (appended + *again).min(self.log.appended());
             state.committed.appended = appended;
             self.journal_from.store(appended, Ordering::Relaxed);
             *self.replay_from.lock() = end.position();
             *self.moment.lock() = state.moment;
             self.log.release_before(end);
             self.release_empty();
-        });
-        if done.is_err() && !self.log.is_poisoned() {
+        } else if !self.log.is_poisoned() {
             state.committed.parts.start_new_run();
         }
         if !self.log.is_poisoned() {
@@ -187,7 +186,7 @@ impl Core {
         pages.return_retired();
         self.keep_for_checkpoint();
         self.bound_snapshots();
-        done
+        done.map(drop)
     }
 
     /// How many bytes were appended again.

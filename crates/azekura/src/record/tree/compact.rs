@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 
 use super::Core;
 use super::cache::PageCache;
-use super::is_damage;
 use super::layout::{CHUNK, Place, RunPlace, UNIT};
 use super::table::Location;
 use super::view::View;
 use super::walk::advance;
+use super::{is_damage, is_damage_or_full};
 use crate::error::{Error, Kind, Result};
 use crate::log::AllocationClass;
 use crate::node::tree::{Begin, NodeStore};
@@ -46,8 +46,7 @@ impl Core {
         let _alone = self.compacting.lock();
         let mut damage = None;
         // Leaves that cannot be read are passed below.
-        let (_merged, done) = self.merged();
-        Self::unless_full(self.unless_damaged(done))?;
+        let _merged = self.merged_but(is_damage_or_full)?;
         self.as_far_as_there_is_room(self.fill_leaves(&mut damage, progress))?;
         let moved = self.move_down(&mut damage, progress);
         self.tree.nodes.space.room().set_ceiling(None);

@@ -178,8 +178,7 @@ impl Core {
         storage: &dyn Storage,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckpointId> {
-        let (_merged, done) = self.merged();
-        done?;
+        let _merged = self.merged()?;
         let mut state = self.checkpoint.lock();
         self.checkpoint_to_copy(&mut state)?;
         let superblock = &state.committed.superblock;
@@ -208,8 +207,7 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckpointId> {
         let geometry = self.log.geometry();
-        let (_merged, done) = self.merged();
-        done?;
+        let _merged = self.merged()?;
         let mut state = self.checkpoint.lock();
         self.check_is_known(&state, since)?;
         self.checkpoint_to_copy(&mut state)?;

@@ -83,8 +83,7 @@ impl Core {
     /// Steps 1 and 2.
     fn begin_load(&self) -> Result<Load<'_>> {
         self.log.healthy()?;
-        let (_merged, done) = self.merged();
-        done?;
+        let _merged = self.merged()?;
         self.check_empty()?;
         // What the last checkpoint needs of records that are no more is room for new ones.
         Self::unless_full(self.win_room())?;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use super::change_buffer::{LEN_MAX, WaitingPut};
 use super::nodes::AppendedAt;
-use super::{Core, is_damage, is_full};
-use crate::error::{Kind, Result};
+use super::{Core, is_damage, is_damage_or_full, is_full};
+use crate::error::{Error, Result};
 use crate::log::{AllocationClass, Entry};
 use crate::node::tree::{Stated, To};
 use crate::order::Order;
@@ -28,8 +28,8 @@ use crate::order::Order;
 /// Pages that are brought into memory together, and those that one put waits for.
 const ROUND: usize = 64;
 const ROUND_OF_WRITER: usize = 16;
-/// How often a page is looked for before it counts as lost, and how long it waits for another thread that brings it into memory.
-const TRIES: u32 = 10_000;
+/// How often a way may lead to other pages before a page counts as lost, and how long another thread is waited for that brings it into memory.
+const TRIES: u32 = 1000;
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// While it lives, no put waits, but those for pages that cannot be read.
@@ -44,24 +44,23 @@ impl Drop for AllMerged<'_> {
 }
 
 impl Core {
-    /// Whether a put of this may wait for its leaf.
-    #[inline(always)]
-    pub(super) fn may_wait(&self, key: &[u8], value: &[u8]) -> bool {
+    /// Whether a put may wait for its leaf. Comparators of a program's own may panic, which they are not to do in a merge.
+    fn may_wait(&self, entry: &Entry<'_>) -> bool {
         let pages = &self.tree.nodes;
         pages.buffer.is_open()
-            && key.len() <= LEN_MAX
-            && value.len() <= LEN_MAX
+            && entry.key.len().max(entry.value.len()) <= LEN_MAX
             && pages.unlogged.load(Ordering::Relaxed) == 0
             && !matches!(self.tree.order, Order::Registered(_))
+            && !self.log.segments().is_full()
     }
 
-    /// Has a put wait for its leaf, if that is not in memory; `false`, and nothing is done: it is, or there is no room to wait. The caller is inside
-    /// the gate.
+    /// Has a put wait for its leaf, if that is not in memory; `false`, and nothing is done: it is, or the put may not wait, or there is no room for
+    /// it. The caller is inside the gate.
     #[cold]
     #[inline(never)]
     pub(super) fn put_later(&self, entry: &Entry<'_>, class: AllocationClass) -> Result<bool> {
         let pages = &self.tree.nodes;
-        if self.log.segments().is_full() {
+        if !self.may_wait(entry) {
             return Ok(false);
         }
         let Some(above) = self.tree.way(To::Key(entry.key), 1)? else {
@@ -94,19 +93,21 @@ impl Core {
             let loaded = pages.load_if(number, stated, may_wait).map_err(Some)?;
             loaded.then_some(()).ok_or(None)
         };
-        for _ in 0..TRIES {
+        let mut elsewhere = 0;
+        while elsewhere < TRIES {
             let key = {
                 let _partition = pages.buffer.partition(page);
                 pages.waiting_key(page)
             };
             let Some(key) = key else { return Ok(true) };
+            self.log.healthy()?;
             let _pin = self.log.pin();
             match self.tree.way_by(To::Key(&key), 0, &load) {
                 Err(None) => return Ok(false),
                 Err(Some(error)) => return Err(error),
                 // Who brings it into memory merges it.
-                Ok(Some(end)) => drop(end.frame.latch.begin_within(PATIENCE)),
-                Ok(None) => {}
+                Ok(Some(end)) if end.number == page => drop(end.frame.latch.begin_within(PATIENCE)),
+                Ok(_) => elsewhere += 1,
             }
         }
         let what = "puts wait for a page that none above it names";
@@ -159,21 +160,31 @@ impl Core {
         Ok(pages.buffer.pages() < before || hand != 0)
     }
 
-    /// Merges all that waits, and lets no put wait meanwhile. `Corrupted` and `Io`, when all else is merged, if a page cannot be read. The caller
-    /// holds nothing.
-    pub(super) fn merged(&self) -> (AllMerged<'_>, Result<()>) {
-        self.tree.nodes.close_buffer();
+    /// Merges all that waits, and lets no put wait while what it returns lives. `Corrupted` and `Io`, when all else is merged, if a page cannot
+    /// be read. The caller holds nothing.
+    pub(super) fn merged(&self) -> Result<AllMerged<'_>> {
+        self.merged_but(|_| false)
+    }
+
+    /// As `merged`, but for what fails in one of these ways: that stays.
+    pub(super) fn merged_but(&self, stays: fn(&Error) -> bool) -> Result<AllMerged<'_>> {
+        let pages = &self.tree.nodes;
+        pages.close_buffer();
         let merged = AllMerged { core: self };
         let mut done = self.merge_all();
         // Of a full store, what was superseded is free after a checkpoint.
         while is_full(&done) {
-            let before = self.tree.nodes.buffer.pages();
+            let before = pages.buffer.pages();
             done = self.win_room().and_then(|()| self.merge_all());
-            if self.tree.nodes.buffer.pages() >= before {
+            if pages.buffer.pages() >= before {
                 break;
             }
         }
-        (merged, done)
+        match done {
+            Err(error) if stays(&error) => self.log.healthy()?,
+            done => done?,
+        }
+        Ok(merged)
     }
 
     /// What cannot be read is not what was asked for.
@@ -184,14 +195,24 @@ impl Core {
         }
     }
 
-    /// Merges what waits, by who may hold locks: what was there before is merged when it returns.
+    /// Merges what waits: what was there before is merged when it returns, and more may come. `Corrupted` and `Io` as of `merged`; `Poisoned`.
     pub(super) fn merge_all(&self) -> Result<()> {
+        self.merge_rounds(|| self.bound_versions())
+    }
+
+    /// As `merge_all`, by who has the cuts: no snapshot is ended for what it has in memory.
+    pub(super) fn merge_all_alone(&self) -> Result<()> {
+        self.merge_rounds(|| ())
+    }
+
+    fn merge_rounds(&self, after_each: impl Fn()) -> Result<()> {
         let pages = &self.tree.nodes;
         let mut failed = Ok(());
         let mut from = (pages.buffer.pages() > 0).then_some(0);
         while let Some(first) = from {
             let (found, next) = pages.next_waiting(first, ROUND);
             self.merge_pages(found, &mut failed)?;
+            after_each();
             from = next;
         }
         failed
@@ -219,6 +240,7 @@ impl Core {
         for page in 0..given_out {
             if pages.has_waiting(page) {
                 bytes += self.settle_page(page, cut)?;
+                self.bound_versions();
             }
         }
         Ok(bytes)
@@ -229,7 +251,7 @@ impl Core {
             return Ok(bytes);
         }
         match self.merge_page(page, true) {
-            Err(error) if is_damage(&error) || error.kind() == Kind::Full => {
+            Err(error) if is_damage_or_full(&error) => {
                 // It cannot be as the snapshots have it.
                 while self.end_oldest_snapshot() {
                     if let Some(bytes) = self.carry(page, cut)? {

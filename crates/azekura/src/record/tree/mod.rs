@@ -245,6 +245,10 @@ fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Corrupted | Kind::Io)
 }
 
+fn is_damage_or_full(error: &Error) -> bool {
+    is_damage(error) || error.kind() == Kind::Full
+}
+
 /// Whether what was done found no room.
 fn is_full<T>(done: &Result<T>) -> bool {
     done.as_ref().is_err_and(|error| error.kind() == Kind::Full)
@@ -301,8 +305,8 @@ impl TreeDb {
     /// Removes the records whose keys are in a range, as one change; how many there were.
     ///
     /// A reader sees all of them or none, a snapshot and a cut of the power too; updates wait meanwhile. It costs a read of each leaf of
-    /// the range that is not in memory, before updates have to wait, and then some hundred nanoseconds a leaf; without ends, no leaf is
-    /// read. A full store takes it. `Invalid` where the range ends before it begins, and inside the closure of an update; `TooLarge` for an
+    /// the range that is not in memory, before updates have to wait, and then some hundred nanoseconds a leaf; without ends, only of those for
+    /// which puts wait. A full store takes it. `Invalid` where the range ends before it begins, and inside the closure of an update; `TooLarge` for an
     /// end longer than a key; `Corrupted` if a page of the range cannot be read, `Full`, `Io`, `Poisoned`, and then nothing is removed.
     pub fn remove_range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<u64> {
         self.remove_between(bounds_of(&keys))

@@ -26,7 +26,9 @@ use super::nodes::REPLAYED;
 use super::space::Space;
 use super::sums::Sums;
 use super::table::PageTable;
-use super::{Core, CreateOptions, OpenOptions, TreeDb, background, is_damage, is_full};
+use super::{
+    Core, CreateOptions, OpenOptions, TreeDb, background, is_damage, is_damage_or_full, is_full,
+};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::explore::Mutex;
@@ -212,8 +214,7 @@ impl Closing for Core {
         }
         self.log.healthy()?;
         // What cannot be merged stays in the journal.
-        let (_merged, done) = self.merged();
-        Self::unless_full(self.unless_damaged(done))?;
+        let _merged = self.merged_but(is_damage_or_full)?;
         match self.checkpoint() {
             // A full device: the next open reads a longer journal.
             Err(error) if error.kind() == Kind::Full => {}

@@ -214,10 +214,29 @@ impl Core {
             }
         }
         self.log.healthy()?;
+        let is_all = keys == (Bound::Unbounded, Bound::Unbounded);
+        let removed = if is_all {
+            // What waits is counted when it is merged.
+            let _merged = self.merged_but(is_damage)?;
+            self.remove_range_with_room(keys)
+        } else {
+            match self.remove_range_with_room(keys) {
+                Err(error)
+                    if error.kind() == Kind::TooLarge && self.tree.nodes.buffer.pages() > 0 =>
+                {
+                    // The frames that hold what waits may do.
+                    let _merged = self.merged_but(is_damage)?;
+                    self.remove_range_with_room(keys)
+                }
+                removed => removed,
+            }
+        }?;
+        self.end()?;
+        Ok(removed)
+    }
+
+    fn remove_range_with_room(&self, keys: KeyBounds<'_>) -> Result<u64> {
         let class = AllocationClass::Removal;
-        // Subtrees are cut off as they are on storage. What cannot be read may be elsewhere.
-        let (_merged, done) = self.merged();
-        self.unless_damaged(done)?;
         let (removed, seams) = self.with_room(class, || {
             if self.is_attention_due() {
                 self.attend(class, encode_bounds(keys).len())?;
@@ -235,7 +254,6 @@ impl Core {
             self.remove_range_alone(keys, &notes, class)
         })?;
         self.join_seams(&seams);
-        self.end()?;
         Ok(removed)
     }
 
@@ -402,7 +420,7 @@ impl Core {
         class: AllocationClass,
     ) -> Result<Vec<Seam>> {
         let pages = &self.tree.nodes;
-        let frames = pages.limit() as usize;
+        let frames = pages.limit().saturating_sub(pages.frames_of_blocks()) as usize;
         // A replay does what was done with as small a cache as this.
         let most = if pages.is_replaying() {
             frames - frames / 8

@@ -461,7 +461,8 @@ impl Reader for Snapshot<'_> {
         key_bookmark::at(key)
     }
 
-    /// Records at its moment, exactly. It reads the leaves first for which puts wait in memory.
+    /// Records at its moment, exactly, while it is not ended. It reads the leaves first for which puts wait in memory; where one cannot be read,
+    /// those that wait for it are not counted.
     fn count(&self) -> u64 {
         self.core.count_all();
         self.core.tree.nodes.counts.at_cut(self.cut)

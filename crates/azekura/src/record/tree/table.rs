@@ -7,8 +7,9 @@
 //! | hot | in a frame, and was looked at lately |
 //! | cool | in a frame |
 //!
-//! A second word states what waits for the page (`change_buffer`). A hit loads one word, and stores nothing where it is hot. Words are read chunk by chunk when they are first needed, so an
-//! open does not depend on the number of pages. It does not know what is in a page.
+//! A second word states what waits for the page (`change_buffer`), and is no part of the file. A hit loads one word, and stores nothing where it
+//! is hot. Words are read chunk by chunk when they are first needed, so an open does not depend on the number of pages. It does not know what is
+//! in a page.
 
 #![expect(unsafe_code, reason = "words in raw memory")]
 

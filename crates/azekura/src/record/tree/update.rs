@@ -143,23 +143,16 @@ impl Core {
         S: NodeStore<Fault = Error, Moment = AppendedAt, Charge = ()>,
     {
         let (form, run) = self.value(value, class)?;
-        let held = if self.may_wait(key, value) {
-            let load = |number, stated: &Stated<'_>| match stated.level {
-                Some(0) => Err(None),
-                _ => tree.nodes.load(number, stated).map_err(Some),
-            };
-            match tree.lock_leaf_by(key, &load) {
-                Ok(held) => held,
-                Err(None) => {
-                    if self.put_later(&entry(key, Some(value)), class)? {
-                        return Ok(());
-                    }
-                    tree.lock_leaf(key)?
-                }
-                Err(Some(error)) => return Err(error),
-            }
-        } else {
-            tree.lock_leaf(key)?
+        // A leaf that is not in memory is not brought there.
+        let load = |number, stated: &Stated<'_>| match stated.level {
+            Some(0) => Err(None),
+            _ => tree.nodes.load(number, stated).map_err(Some),
+        };
+        let held = match tree.lock_leaf_by(key, &load) {
+            Ok(held) => held,
+            Err(Some(error)) => return Err(error),
+            Err(None) if self.put_later(&entry(key, Some(value)), class)? => return Ok(()),
+            Err(None) => tree.lock_leaf(key)?,
         };
         self.put_held(tree, held, key, (value, form, run), class)
     }
@@ -666,16 +659,17 @@ impl Core {
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
+        // What waits is in snapshots, too; what cannot be read they cannot read either.
         let is_seen = || !self.snapshots.lock().is_empty();
-        let merged = is_seen().then(|| self.merged());
+        let merged = is_seen().then(|| self.merged_but(is_damage)).transpose()?;
         self.with_room(AllocationClass::Removal, || {
             // No cut comes between the journal's frame and the pages.
             let _checkpoint = self.checkpoint.lock();
             let _alone = self.gate.alone();
             let _taking = self.tree.nodes.cuts.taking();
             if is_seen() {
-                // What waits is in snapshots, too; all of it, where one came meanwhile. What cannot be read they cannot read either.
-                self.unless_damaged(self.merge_all())?;
+                // One may have come meanwhile.
+                self.unless_damaged(self.merge_all_alone())?;
             }
             self.clear_alone()
         })?;

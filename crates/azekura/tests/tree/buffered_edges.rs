@@ -1,0 +1,190 @@
+//! Puts that wait for their leaf, where it is narrow: lengths at the edges of blocks, a device that takes no writes any more, everything
+//! removed, values outside of their leaf that a put replaces.
+//!
+//! The store is on a simulated device, its process killed by looking at what that has. Each test states how many puts waited, so that none of
+//! them passes in a store whose cache holds all.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use azekura::engine::{Durability, Engine, Persistent, Reader};
+use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::io::{Access, Directory};
+use azekura::record::tree::{Compression, CreateOptions, OpenOptions, TreeDb};
+use azekura::testkit::suite::tried_at_least;
+use azekura::{Kind, Result};
+
+use super::{buffered_puts, eight};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const NAME: &str = "a.azt";
+
+fn opening() -> OpenOptions {
+    OpenOptions::new()
+        .background(false)
+        .capacity(SimDisk::FILE_SIZE_MAX)
+        .cache(256u64 << 10)
+}
+
+/// A store of so many records, several times what its cache holds, whose leaves were all in memory once.
+fn beyond_cache(opening: &OpenOptions, many: u64) -> (SimDisk, TreeDb, Model) {
+    let disk = SimDisk::new(1);
+    let options = CreateOptions::new()
+        .compression(Compression::None)
+        .segment_size(64u64 << 10)
+        .opening(opening.clone());
+    let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+    let mut model = Model::new();
+    for number in 0..many {
+        put(&db, &mut model, &key(number), &[0; 90]).unwrap();
+    }
+    (disk, db, model)
+}
+
+fn key(number: u64) -> Vec<u8> {
+    eight(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_vec()
+}
+
+fn put(db: &TreeDb, model: &mut Model, key: &[u8], value: &[u8]) -> Result<()> {
+    db.put(key, value)?;
+    model.insert(key.to_vec(), value.to_vec());
+    Ok(())
+}
+
+fn shown(view: &dyn Reader) -> Model {
+    let mut records = Model::new();
+    let end = view.scan(None, &mut |key, value| {
+        records.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end.unwrap(), None);
+    records
+}
+
+/// The store as an open after a kill finds it now.
+fn killed(disk: &SimDisk) -> TreeDb {
+    let disk = disk.kill_state(disk.events());
+    let storage = disk.directory().open(Path::new(NAME), Access::Write);
+    TreeDb::open_on(storage.unwrap(), &opening()).unwrap()
+}
+
+/// Keys and values of each length around the edges of words, of blocks and of what may wait, put twice, are carried by checkpoints, replayed
+/// after a kill, and merged.
+#[test]
+fn puts_of_lengths_at_each_edge_wait_and_are_found() {
+    let lens = [
+        0, 1, 7, 8, 9, 39, 40, 41, 48, 95, 96, 97, 104, 247, 248, 254, 255, 256,
+    ];
+    let mut waited = 0;
+    for checkpoints in 0..3 {
+        let (disk, db, mut model) = beyond_cache(&opening(), 9000);
+        let before = buffered_puts(&db);
+        for (at, len) in lens.into_iter().enumerate() {
+            for (number, more) in [0, 1, 6, 8, 54, 246, 247, 248].into_iter().enumerate() {
+                let chosen = (at * 8 + number) as u64 * 61;
+                let mut key = key(chosen);
+                key.resize(8 + more, b'k');
+                put(&db, &mut model, &key, &[1; 20]).unwrap();
+                put(&db, &mut model, &key, &vec![at as u8; len]).unwrap();
+            }
+        }
+        put(&db, &mut model, &[], b"of no key").unwrap();
+        put(&db, &mut model, &[], &[]).unwrap();
+        for _ in 0..checkpoints {
+            db.checkpoint().unwrap();
+            assert!(shown(&killed(&disk)) == model, "what was carried differs");
+        }
+        waited += buffered_puts(&db) - before;
+        assert!(shown(&killed(&disk)) == model, "what is replayed differs");
+        assert!(shown(&db) == model, "what was merged differs");
+        assert_eq!(db.count(), model.len() as u64);
+        db.close().unwrap();
+        assert!(shown(&killed(&disk)) == model, "what was closed differs");
+    }
+    tried_at_least(waited, 300, "puts of lengths at edges that waited");
+}
+
+/// Pages that are merged as they are read are not written any more: they are not to take the whole cache.
+#[test]
+fn a_store_that_is_poisoned_is_read_on() {
+    let (disk, db, mut model) = beyond_cache(&opening(), 9000);
+    let before = buffered_puts(&db);
+    for number in (0..9000).step_by(7) {
+        put(&db, &mut model, &key(number), &[1; 60]).unwrap();
+    }
+    let waited = buffered_puts(&db) - before;
+    for operation in [Operation::Sync, Operation::Write] {
+        disk.faults().fail_from(operation, 0, Fault::Error);
+    }
+    let error = db.sync(Durability::Power).unwrap_err();
+    assert_eq!(error.kind(), Kind::Io);
+    assert_eq!(db.put(b"k", b"v").unwrap_err().kind(), Kind::Poisoned);
+    for _ in 0..2 {
+        for (key, value) in &model {
+            assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+        }
+    }
+    assert!(shown(&db) == model);
+    tried_at_least(waited, 300, "puts that waited in a store that was poisoned");
+}
+
+/// What was put before everything is removed, and still waits, does not come back.
+#[test]
+fn what_waits_goes_with_everything() {
+    let mut waited = 0;
+    for is_range in [false, true] {
+        let (disk, db, _) = beyond_cache(&opening(), 9000);
+        let before = buffered_puts(&db);
+        for number in (0..9000).step_by(7) {
+            db.put(&key(number), &[1; 60]).unwrap();
+        }
+        waited += buffered_puts(&db) - before;
+        if is_range {
+            assert_eq!(db.remove_range::<&[u8]>(..).unwrap(), 9000);
+        } else {
+            db.clear().unwrap();
+        }
+        assert_eq!(db.count(), 0);
+        db.checkpoint().unwrap();
+        assert!(shown(&killed(&disk)).is_empty());
+        let mut model = Model::new();
+        for number in 0..9000 {
+            put(&db, &mut model, &key(number), &[2; 90]).unwrap();
+        }
+        db.checkpoint().unwrap();
+        assert!(shown(&killed(&disk)) == model);
+        assert!(shown(&db) == model);
+        assert_eq!(db.count(), 9000);
+    }
+    tried_at_least(waited, 300, "puts that waited when everything was removed");
+}
+
+/// A value outside of its leaf that a put replaces which waits is given back: the file does not grow.
+#[test]
+fn values_outside_that_what_waits_replaces_are_given_back() {
+    let (_disk, db, mut model) = beyond_cache(&opening(), 9000);
+    let properties = |db: &TreeDb| db.stats().live_bytes;
+    let least = properties(&db);
+    let before = buffered_puts(&db);
+    for _ in 0..3 {
+        for number in (0..9000).step_by(30) {
+            put(&db, &mut model, &key(number), &vec![3; 20_000]).unwrap();
+        }
+        for number in (0..9000).step_by(7) {
+            put(&db, &mut model, &key(number), &[4; 50]).unwrap();
+        }
+        for number in (0..9000).step_by(30) {
+            put(&db, &mut model, &key(number), &[5; 90]).unwrap();
+        }
+    }
+    let waited = buffered_puts(&db) - before;
+    assert!(shown(&db) == model);
+    for _ in 0..3 {
+        db.checkpoint().unwrap();
+    }
+    let live = properties(&db);
+    assert!(live < least + least / 2, "{least} bytes, and {live} now");
+    tried_at_least(waited, 300, "puts that waited, some for values outside");
+}
