@@ -54,6 +54,12 @@ impl Latch {
         (version & CHANGING == 0).then_some(version)
     }
 
+    /// As `try_begin`; `None` also if what it guards is out of use.
+    #[inline(always)]
+    pub fn try_begin_alive(&self) -> Option<u64> {
+        self.try_begin().filter(|version| version & DEAD == 0)
+    }
+
     /// As `begin`, but waits no longer than that; `None`: a change is still under way.
     #[cold]
     pub fn begin_within(&self, longest: Duration) -> Option<u64> {

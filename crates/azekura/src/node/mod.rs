@@ -368,7 +368,22 @@ impl<'m> Node<'m> {
     }
 
     /// Whether `key` lies between the fences.
+    #[inline]
     pub fn covers(self, key: &[u8]) -> bool {
+        if self.order == Order::Lexical {
+            let (flags, len) = (self.flags(), self.upper_len());
+            let at = self.size().saturating_sub(len);
+            return (flags & HAS_LOWER == 0
+                || self
+                    .memory
+                    .compare(self.items_end(), self.lower_len(), key)
+                    .is_le())
+                && (flags & HAS_UPPER == 0 || self.memory.compare(at, len, key).is_gt());
+        }
+        self.covers_by_order(key)
+    }
+
+    fn covers_by_order(self, key: &[u8]) -> bool {
         let mut fence = Key::default();
         if self.lower(&mut fence).is_some() && self.order.compare(key, fence.bytes()).is_lt() {
             return false;

@@ -18,6 +18,7 @@
 //! begins when all nodes that it changes are locked, and compares no keys: a comparator of a program's own may panic.
 
 mod change;
+mod last_leaf;
 mod many;
 mod range;
 mod read;
@@ -63,6 +64,9 @@ const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
 
 /// Where the nodes of a tree live, by number.
 pub trait NodeStore {
+    /// Whether a node that goes is dead, or is being changed, before a reader finds what takes its place.
+    const DIES_FIRST: bool = false;
+
     /// Why a node cannot be loaded.
     type Fault;
     /// A moment at which nodes change, in the history of the store; they have changed when it is dropped.
@@ -426,7 +430,11 @@ impl<S: NodeStore> Tree<S> {
         load: &impl Fn(u32, &Stated<'_>) -> std::result::Result<(), F>,
     ) -> std::result::Result<Option<Held<'_>>, F> {
         loop {
-            let Some(end) = self.way_by(To::Key(key), level, load)? else {
+            let end = match level {
+                0 => self.way_to_leaf_of(key, load)?,
+                _ => self.way_by(To::Key(key), level, load)?,
+            };
+            let Some(end) = end else {
                 return Ok(None);
             };
             let held = Held::lock(end.number, end.frame);

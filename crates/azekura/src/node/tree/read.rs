@@ -4,7 +4,7 @@
 //! calls is pinned from before, so that it stays there.
 
 use super::walk::TRIES;
-use super::{NodeStore, Stated, To, Tree};
+use super::{NodeStore, Stated, Tree};
 use crate::node::{Found, Latch, Node};
 
 /// Values up to here are copied without an allocation.
@@ -115,7 +115,7 @@ impl<S: NodeStore> Tree<S> {
         begin: impl Fn(&Latch) -> Option<u64>,
     ) -> std::result::Result<Option<Seen>, F> {
         for _ in 0..TRIES {
-            let Some(end) = self.way_by(To::Key(key), 0, load)? else {
+            let Some(end) = self.way_to_leaf_of(key, load)? else {
                 continue;
             };
             let Some(version) = begin(&end.frame.latch) else {

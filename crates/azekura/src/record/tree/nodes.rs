@@ -351,6 +351,8 @@ impl PageCache {
 }
 
 impl NodeStore for PageCache {
+    const DIES_FIRST: bool = true;
+
     type Fault = Error;
     type Moment = AppendedAt;
     type Charge = ();
@@ -506,6 +508,8 @@ impl NodeStore for PageCache {
 }
 
 impl NodeStore for Plain<'_> {
+    const DIES_FIRST: bool = true;
+
     type Fault = Error;
     type Moment = AppendedAt;
     type Charge = ();
