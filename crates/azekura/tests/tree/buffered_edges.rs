@@ -188,3 +188,55 @@ fn values_outside_that_what_waits_replaces_are_given_back() {
     assert!(live < least + least / 2, "{least} bytes, and {live} now");
     tried_at_least(waited, 300, "puts that waited, some for values outside");
 }
+
+/// A store that is full while puts wait for more leaves than the cache holds still takes removals, and answers.
+#[test]
+fn a_full_store_in_which_puts_wait_takes_all_removals() {
+    let (mut waited, mut removed) = (0, 0);
+    for (page_size, cache, capacity) in [
+        (4096, 256u64 << 10, 6u64 << 20),
+        (8192, 512 << 10, 6 << 20),
+        (16_384, 2 << 20, 15 << 20),
+    ] {
+        let opening = opening().cache(cache).capacity(capacity);
+        let disk = SimDisk::new(1);
+        let options = CreateOptions::new()
+            .compression(Compression::None)
+            .page_size(page_size)
+            .segment_size(64u64 << 10)
+            .opening(opening);
+        let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        let mut model = Model::new();
+        let mut number = 0;
+        while put(&db, &mut model, &key(number), &[0; 90]).is_ok() {
+            number += 1;
+        }
+        for _ in 0..2 {
+            // Room for some more puts, of which most wait.
+            for number in (0..number).filter(|number| number % 5 == 0) {
+                if db.remove(&key(number)).unwrap() {
+                    model.remove(&key(number));
+                }
+            }
+            for number in 0..number {
+                let _ = put(
+                    &db,
+                    &mut model,
+                    &key(number.wrapping_mul(7919) % number.max(1)),
+                    &[1; 90],
+                );
+                let _ = put(&db, &mut model, &key(number), &[2; 91]);
+            }
+        }
+        waited += buffered_puts(&db);
+        assert!(shown(&db) == model, "{page_size}, {cache}, {capacity}");
+        for key in model.keys() {
+            assert!(db.remove(key).unwrap(), "{page_size}, {cache}, {capacity}");
+            removed += 1;
+        }
+        assert_eq!(db.count(), 0);
+        db.put(b"more", b"fits").unwrap();
+    }
+    tried_at_least(waited, 300, "puts that waited in stores that were full");
+    tried_at_least(removed, 3000, "removals from full stores");
+}

@@ -55,6 +55,8 @@ const PASSED: u32 = 64;
 const VERSIONS_SHIFT: u32 = 40;
 /// How often a frame is looked for before the cache counts as too small.
 const TRIES: u32 = 10_000;
+/// Pages that are not to give way where nothing can be written: those on the way to others.
+const CLEAN_LEAST: u64 = 8;
 
 /// What a frame is known by besides what it holds. Stored under its latch.
 #[derive(Debug)]
@@ -350,6 +352,10 @@ impl PageCache {
                     return Ok(made);
                 }
             }
+            if !self.log.is_poisoned() && self.is_crowded() {
+                // `Full` before the node above gives way, and is loaded in the place of this one.
+                self.write_back_some(true)?;
+            }
             let passing = PASSED * (1 + tries);
             passed += u64::from(passing);
             if self.evict(passing) == 0 {
@@ -369,6 +375,23 @@ impl PageCache {
                 .at(self.log.storage().path())
                 .remedy("open the store with a larger cache"),
         )
+    }
+
+    /// What is merged makes pages dirty: these are to take half of the frames at most, so that the way to the next one finds some. `Full` if
+    /// they cannot be written before a checkpoint.
+    pub(super) fn make_clean_for_merge(&self) -> Result<()> {
+        let frames = self.limit().saturating_sub(self.frames_of_blocks());
+        if self.dirty() * 2 > u64::from(frames) {
+            self.write_back_some(true)?;
+        }
+        Ok(())
+    }
+
+    /// Whether so few frames have a page that can give way that one on the way to another would.
+    fn is_crowded(&self) -> bool {
+        let made = u64::from(self.made());
+        self.made() >= self.limit()
+            && made <= self.dirty() + u64::from(self.frames_of_blocks()) + CLEAN_LEAST
     }
 
     pub(super) fn give_frame(&self, number: u32) {

@@ -101,6 +101,7 @@ impl Core {
             };
             let Some(key) = key else { return Ok(true) };
             self.log.healthy()?;
+            pages.make_clean_for_merge()?;
             let _pin = self.log.pin();
             match self.tree.way_by(To::Key(&key), 0, &load) {
                 Err(None) => return Ok(false),
