@@ -5,6 +5,7 @@
 
 mod ahead;
 mod buffered;
+mod buffered_bounds;
 mod buffered_edges;
 mod compact;
 mod contract;

@@ -287,6 +287,8 @@ impl Core {
 
     /// One bounded step; whether there may be more to do.
     fn step(&self) -> Result<bool> {
+        // Who reads merges what waits, too.
+        self.bound_versions();
         if self.is_checkpoint_due(1) {
             self.checkpoint()?;
             return Ok(true);
@@ -297,7 +299,6 @@ impl Core {
             return Ok(self.clean_some()? > 0);
         }
         if pages.is_buffer_used(6) {
-            self.bound_versions();
             return self.merge_some();
         }
         if are_few_idle {

@@ -424,7 +424,8 @@ impl PageCache {
         // Nothing is written any more: pages are to give way as they are on storage, and are shown as they would be.
         let is_shown_only = self.log.is_poisoned();
         for put in puts.iter() {
-            let is_kept = || is_shown_only && self.cuts.version(page, newest.at()).is_some();
+            // It was, when the page was shown before.
+            let is_kept = || is_shown_only && self.cuts.is_kept(page, put.at);
             if frame.words[0].load(Ordering::Relaxed) < newest.at() && !is_kept() {
                 self.keep(page, frame, put.at);
             }

@@ -325,7 +325,8 @@ impl PageCache {
     /// A frame that holds nothing. `Full` if all are in use at once; else as pages are written.
     pub(super) fn free_frame(&self) -> Result<u32> {
         let mut passed = 0;
-        if self.buffer.pages() > 0 && self.dirty() * 8 > u64::from(self.limit()) * 3 {
+        let are_too_dirty = || self.dirty() * 8 > u64::from(self.limit()) * 3;
+        if self.buffer.pages() > 0 && are_too_dirty() && !self.log.is_poisoned() {
             // Who reads makes pages dirty, too: what cannot be written is left to who writes.
             let _ = self.write_back_some(false);
         }
@@ -360,9 +361,10 @@ impl PageCache {
             passed += u64::from(passing);
             if self.evict(passing) == 0 {
                 match self.write_back_some(tries > 2) {
-                    // A full store: what is clean gives way when the hand has passed it twice.
+                    // A store that is full, or takes no writes any more: what is clean gives way when the hand has passed it twice.
                     Err(error)
-                        if error.kind() == Kind::Full && passed < 4 * u64::from(self.made()) => {}
+                        if (error.kind() == Kind::Full || self.log.is_poisoned())
+                            && passed < 4 * u64::from(self.made()) => {}
                     written => drop(written?),
                 }
                 if tries > 8 && !explore::wait() {

@@ -266,6 +266,11 @@ impl Cuts {
         shard.kept.insert((until, page));
     }
 
+    /// Whether a page was kept from a change.
+    pub(super) fn is_kept(&self, page: u32, until: u64) -> bool {
+        self.shard(page).kept.contains(&(until, page))
+    }
+
     /// The version of a page that a cut sees.
     pub(super) fn version(&self, page: u32, cut: u64) -> Option<Version> {
         explore::yield_point();

@@ -244,7 +244,19 @@ impl Core {
                 self.bound_versions();
             }
         }
+        debug_assert!(self.is_settled(cut), "what waited is after the cut");
         Ok(bytes)
+    }
+
+    /// Whether nothing waits since before a cut.
+    fn is_settled(&self, cut: u64) -> bool {
+        let pages = &self.tree.nodes;
+        (0..pages.space.room().pages()).all(|page| {
+            let _partition = pages
+                .has_waiting(page)
+                .then(|| pages.buffer.partition(page));
+            pages.waiting_puts(page).iter().all(|put| put.at >= cut)
+        })
     }
 
     fn settle_page(&self, page: u32, cut: u64) -> Result<u64> {

@@ -234,8 +234,10 @@ impl PageCache {
             room.cut().is_some_and(|cut| is_to_write(cut) && is_of(cut))
                 || room.is_needed_by_snapshot(stamp, until)
         };
+        // What is only shown in a page is not in its image, though that is clean.
+        let is_stored = first_dirty == 0 && stamp == about.stamp.load(Ordering::Relaxed);
         self.cuts.keep(page, (stamp, until), is_needed, || {
-            if first_dirty == 0 {
+            if is_stored {
                 Kept::Image(Place(about.place.load(Ordering::Relaxed)))
             } else {
                 Kept::copy(self.words(frame))

@@ -57,11 +57,26 @@ impl Core {
     fn set_cache(&self, bytes: u64) -> Result<()> {
         let pages = &self.tree.nodes;
         let limit = frames_of(bytes, pages.shape);
-        // Frames that hold blocks of the change buffer do not give way.
-        let is_reduced = limit < pages.limit();
-        let _merged = is_reduced.then(|| self.merged()).transpose()?;
+        let mut merged = None;
+        while !self.set_limit_with_room(limit, merged.is_some())? {
+            // Frames that hold blocks of the change buffer do not give way.
+            merged = Some(self.merged()?);
+        }
+        let mut patience = Patience::short();
+        while !self.return_frames() && !epoch::is_pinned() && !patience.is_over() {
+            patience.wait();
+        }
+        Ok(())
+    }
+
+    /// Lets there be so many frames; `false`, and nothing is done: they are fewer than there are, and not all that waits `is_merged`.
+    fn set_limit_with_room(&self, limit: u32, is_merged: bool) -> Result<bool> {
+        let pages = &self.tree.nodes;
         self.with_room(AllocationClass::Exchange, || {
             let _checkpoint = self.checkpoint.lock();
+            if limit < pages.limit() && !is_merged {
+                return Ok(false);
+            }
             pages.return_retired();
             let before = {
                 // No update holds more pages than the new limit lets it.
@@ -84,13 +99,8 @@ impl Core {
                 return Err(error);
             }
             pages.retire_above(limit);
-            Ok(())
-        })?;
-        let mut patience = Patience::short();
-        while !self.return_frames() && !epoch::is_pinned() && !patience.is_over() {
-            patience.wait();
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 
     /// The error of a cache whose pages a checkpoint might not find room for.
