@@ -16,6 +16,7 @@ mod crowded;
 mod damage;
 mod defects;
 mod formats;
+mod last_leaf;
 mod load;
 mod model;
 mod pops;
