@@ -7,6 +7,7 @@ mod ahead;
 mod buffered;
 mod buffered_bounds;
 mod buffered_edges;
+mod buffered_whole;
 mod compact;
 mod contract;
 mod copies;
