@@ -251,7 +251,8 @@ impl Core {
     /// Whether nothing waits since before a cut.
     fn is_settled(&self, cut: u64) -> bool {
         let pages = &self.tree.nodes;
-        (0..pages.space.room().pages()).all(|page| {
+        let given_out = pages.space.room().pages();
+        (0..given_out).all(|page| {
             let _partition = pages
                 .has_waiting(page)
                 .then(|| pages.buffer.partition(page));
