@@ -296,7 +296,7 @@ fn forge_block(bytes: &mut [u8], random: &mut Random) -> Option<()> {
             0 => write(block, 8, 8, number(random))?,
             1 => block[32 + random.index(64)] = random.below(256) as u8,
             2 => block[32 + random.index(BLOCK - 32)] ^= random.below(256) as u8,
-            // Behind the middle are keys and values: children, and how many come before them.
+            // Past the middle are keys and values: children, and how many come before them.
             _ => write(
                 block,
                 BLOCK - 8 - random.index(BLOCK / 2),

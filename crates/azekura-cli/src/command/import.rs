@@ -10,7 +10,7 @@
 //! not there, as if nothing had been done; in a file that was there already, the first records stay, as many as the
 //! error states, and the same import again stores the others too. Memory is bounded by a batch.
 //! With --sorted an empty tree file, or a new one, is loaded in one step, of which a crash leaves nothing too.
-//! A new file is a tree where its name says so, as `create` makes one.
+//! A new file is a tree where its name states so, as `create` makes one.
 //! It does not know the formats: `format/` does.
 
 use std::path::PathBuf;

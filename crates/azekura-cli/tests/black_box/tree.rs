@@ -63,7 +63,7 @@ fn a_tree_is_made_and_taken_by_every_command_that_takes_any_store() {
 }
 
 #[test]
-fn an_import_makes_a_tree_where_the_name_says_so_whole_or_not_at_all() {
+fn an_import_makes_a_tree_by_the_name_whole_or_not_at_all() {
     let place = Place::new();
     let lexical = lines(3000, |n| format!("{n:05}\tvalue {n}\n"));
     let decimal = lines(3000, |n| format!("{n}\tvalue {n}\n"));

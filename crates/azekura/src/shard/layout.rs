@@ -207,7 +207,8 @@ impl ManifestFile {
     pub(super) fn is_whole(&self) -> Result<bool> {
         let slots = Slots::read(self.storage.as_ref())?;
         let then = slots.damaged(self.storage.path(), ENGINE, "");
-        Ok(then.is_empty() && slots.refused.is_empty())
+        let has_both = self.storage.size()? >= superblock::SIZE;
+        Ok(has_both && then.is_empty() && slots.refused.is_empty())
     }
 
     /// Writes that all records are being removed, to one slot, durably.

@@ -285,7 +285,7 @@ fn a_missing_exchanged_or_foreign_file_is_refused_by_name() {
     }
 }
 
-/// Such a store did not open, and changes that were applied to such a copy were refused when its first slot stated them already.
+/// Such a store was left without its other slot, and changes that were applied to such a copy failed when its first slot stated them.
 #[test]
 fn a_manifest_that_was_cut_off_is_written_whole_again() {
     for name in ["a.azt", "a.azh"] {
