@@ -87,7 +87,7 @@ fn chain(compression: Compression) -> Chain {
         changes: Vec::new(),
     };
     let mut older = (Vec::new(), Vec::new());
-    for turn in 0..LINKS as u32 + 1 {
+    for turn in 0..=LINKS as u32 {
         // All of it, then some, then one record, then none but those that are removed.
         let step = [1, 3, 17, 300, 300][turn as usize];
         for number in (0..KEYS).step_by(step) {

@@ -317,7 +317,7 @@ fn a_manifest_that_was_cut_off_is_written_whole_again() {
     let whole = std::fs::read(at("c.azt")).unwrap();
     std::fs::write(at("c.azt"), &whole[..4000]).unwrap();
     azekura::Db::apply_changes(at("c.azt"), at("changes"), |_, _| {}).unwrap();
-    is_full(&azekura::open(&at("c.azt")).unwrap(), 1000);
+    is_full(&azekura::open(at("c.azt")).unwrap(), 1000);
 }
 
 #[test]
