@@ -19,11 +19,17 @@ pub mod object_layout;
 pub mod object_model;
 pub mod object_open;
 pub mod server_config;
+pub mod shard_names;
+pub mod skip_open;
 pub mod snapshot;
 pub mod superblock;
+pub mod tree_changes;
 pub mod tree_open;
 
+use std::path::Path;
+
 use azekura::engine::Reader;
+use azekura::io::{Access, Directory};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
 
@@ -72,9 +78,30 @@ fn file_of(bytes: &[u8], random: &mut Random, sound: &[Image]) -> Vec<u8> {
     if random.one_in(8) {
         return bytes.to_vec();
     }
-    let mut image = random.choose(sound).clone();
+    damaged(random.choose(sound), random)
+}
+
+/// A sound file with some mutations, or none.
+fn damaged(sound: &Image, random: &mut Random) -> Vec<u8> {
+    let mut image = sound.clone();
     for _ in 0..random.below(4) {
         image.bytes = Mutation::choose(&image, random).apply(&image);
     }
     image.bytes
+}
+
+/// Makes a file of these bytes.
+fn put_file(directory: &dyn Directory, name: &str, bytes: &[u8]) {
+    let file = directory.create(Path::new(name)).expect("a new file");
+    file.resize(bytes.len() as u64).expect("its size");
+    file.write_at(0, bytes).expect("its bytes");
+}
+
+/// The bytes of a file, which may be open.
+fn bytes_of(directory: &dyn Directory, name: &str) -> Vec<u8> {
+    let file = directory.open(Path::new(name), Access::Read);
+    let file = file.expect("a file");
+    let mut bytes = vec![0; file.size().expect("its size") as usize];
+    file.read_at(0, &mut bytes).expect("its bytes");
+    bytes
 }

@@ -175,8 +175,11 @@ targets! {
     object_model: 5_000, &[];
     object_open: 1_500, &[];
     server_config: 5_000, &[b"listen = \"127.0.0.1:0\"\nthreads = 2\n[store]\nengine = \"hash\"\npath = \"a\"\n"];
+    shard_names: 1_500, &[];
+    skip_open: 1_500, &[];
     snapshot: 2_000, &[];
     superblock: 20_000, &[];
+    tree_changes: 1_500, &[];
     tree_open: 1_500, &[];
 }
 

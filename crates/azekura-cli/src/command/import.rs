@@ -9,23 +9,27 @@
 //! So a broken line 90 of 100 is one error, and nothing was stored. If the device is full in step 2, a new file is
 //! not there, as if nothing had been done; in a file that was there already, the first records stay, as many as the
 //! error states, and the same import again stores the others too. Memory is bounded by a batch.
-//! With --sorted an empty tree file is loaded in one step, of which a crash leaves nothing too.
+//! With --sorted an empty tree file, or a new one, is loaded in one step, of which a crash leaves nothing too.
+//! A new file is a tree where its name states so, as `create` makes one.
 //! It does not know the formats: `format/` does.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use azekura::io::create_whole;
 use azekura::io::file::Files;
+use azekura::io::{Storage, create_whole};
+use azekura::open::names_a_tree;
+use azekura::order::Order;
 use azekura::record::hash::HashDb;
-use azekura::{Engine, Result};
+use azekura::record::tree::{self, TreeDb};
+use azekura::{Db, Engine, Result};
 
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};
 use crate::input::Input;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Writing, limits, of_target, refuse_existing};
+use crate::store::{Conflict, Filler, Writing, limits, of_target, of_tree_file, refuse_existing};
 
 /// Store the records of tsv, flat records or JSON lines
 #[derive(clap::Args)]
@@ -37,16 +41,20 @@ pub(crate) struct Import {
     /// What to read; - or nothing is standard input
     #[arg(default_value = "-", hide_default_value = true)]
     source: PathBuf,
-    /// Make a new file; without --partial it is there when everything is imported, or not at all
+    /// Make a new file, a tree if its name ends with .azt; without --partial it is there when everything is imported, or not at all
     #[arg(long)]
     create: bool,
+    /// The order of the keys of a new tree: lexical, decimal, ... [default: lexical]
+    #[arg(long, requires = "create", value_parser = Order::ALL.map(Order::name), value_name = "ORDER")]
+    order: Option<String>,
     #[command(flatten)]
     conflict: Conflict,
     /// Store while reading: at a broken record the ones before it stay
     #[arg(long)]
     partial: bool,
-    /// The records come in the order of the keys of the file, an empty tree file: all of them are loaded, or none, without a journal
-    #[arg(long, conflicts_with_all = ["create", "keep_existing", "partial"])]
+    /// The records come in the order of the keys of the file, an empty tree file, or a new one with --create: all of them are loaded, or
+    /// none, without a journal
+    #[arg(long, conflicts_with_all = ["keep_existing", "partial"])]
     sorted: bool,
     #[command(flatten)]
     writing: Writing,
@@ -54,33 +62,79 @@ pub(crate) struct Import {
 
 impl Import {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        self.check_options()?;
         let mut input = Input::open(&self.source, self.partial || self.sorted)?;
+        if self.create {
+            return self.create(&mut input, out);
+        }
         if self.sorted {
-            return self.load(&input, out);
+            let mut db = self.writing.open_db(&self.file)?;
+            return self.load(&mut db, &input, out);
         }
-        if !self.create {
-            let engine = self.writing.open(&self.file)?;
-            return self.fill(&*engine, &mut input, out);
+        let engine = self.writing.open(&self.file)?;
+        self.fill(&*engine, &mut input, out)
+    }
+
+    /// `Invalid` for an option of trees where a hash file is to be made.
+    fn check_options(&self) -> Result<()> {
+        if !self.create || names_a_tree(&self.file) {
+            return Ok(());
         }
+        let of_trees = [("--order", self.order.is_some()), ("--sorted", self.sorted)];
+        for (option, is_given) in of_trees {
+            if is_given {
+                return Err(of_tree_file(option).remedy(
+                    "give a name that ends with .azt, or make a tree file by `azekura create` with --engine tree and import into \
+                     that, or leave the option out",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Into a new file.
+    fn create(&self, input: &mut Input, out: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.file)?;
-        let options = self.writing.options();
         if self.partial {
-            let engine = HashDb::create(&self.file, &options)?;
-            return self.fill(&engine, &mut input, out);
+            let db = if names_a_tree(&self.file) {
+                TreeDb::create(&self.file, &self.options_of_tree()).map(Db::from)?
+            } else {
+                HashDb::create(&self.file, &self.writing.options()).map(Db::from)?
+            };
+            return self.fill(db.engine(), input, out);
         }
         let (directory, name) = Files::of(&self.file);
         let full = |error| of_target(error, &self.file, Some("--capacity"));
         create_whole(&directory, name, |storage| {
-            let engine = HashDb::create_on(Arc::clone(storage), &options).map_err(full)?;
-            let filled = self.fill(&engine, &mut input, out).map_err(full)?;
-            engine.close().map_err(full)?;
+            let mut db = self.create_on(storage).map_err(full)?;
+            let filled = if self.sorted {
+                self.load(&mut db, input, out)
+            } else {
+                self.fill(db.engine(), input, out)
+            };
+            let filled = filled.map_err(full)?;
+            db.close().map_err(full)?;
             Ok(filled)
         })
     }
 
+    /// A new store, of the engine that the name states.
+    fn create_on(&self, storage: &Arc<dyn Storage>) -> Result<Db> {
+        let storage = Arc::clone(storage);
+        if names_a_tree(&self.file) {
+            return TreeDb::create_on(storage, &self.options_of_tree()).map(Db::from);
+        }
+        HashDb::create_on(storage, &self.writing.options()).map(Db::from)
+    }
+
+    fn options_of_tree(&self) -> tree::CreateOptions {
+        let order = self.order.as_deref().and_then(Order::from_name);
+        let options = self.writing.options_of_tree();
+        options.order(order.unwrap_or_default())
+    }
+
     /// One that is broken or out of order ends it, and nothing is stored: no look at all records is needed before.
-    fn load(&self, input: &Input, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut db = self.writing.open_db(&self.file)?;
+    fn load(&self, db: &mut Db, input: &Input, out: &mut Output<'_>) -> Result<Outcome> {
         let limits = limits(db.engine());
         let progress = Progress::bytes("loading", input.size);
         let mut reader = self.format.reader(input.stream()?, &input.name, limits);
@@ -95,7 +149,11 @@ impl Import {
         drop(progress);
         self.writing.finish(db.engine())?;
         let summary = format!("{} stored", counted(loaded, "record", "records"));
-        out.after_change(&summary, &summary)?;
+        if self.create {
+            out.line(summary)?;
+        } else {
+            out.after_change(&summary, &summary)?;
+        }
         Ok(Outcome::Yes)
     }
 

@@ -27,6 +27,13 @@ fn too_small_a_capacity_is_refused_with_the_least_one_by_every_command_that_writ
         assert!(error.contains(&least), "{new:?}: {error}");
         assert_eq!(place.names(), ["in"], "{new:?}");
     }
+    for more in [&[][..], &["--partial"], &["--sorted"]] {
+        let new = ["import", "--create", "new.azt", "tsv", "in"];
+        let error = place.run(&[&new, more, &["--capacity", "4KiB"]].concat());
+        let error = error.error(3);
+        assert!(error.contains("expected at least"), "{more:?}: {error}");
+        assert_eq!(place.names(), ["in"], "{more:?}");
+    }
     place
         .run(&["create", "s.azh", "--segment-size", "4KiB"])
         .ok();

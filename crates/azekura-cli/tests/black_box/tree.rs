@@ -63,6 +63,84 @@ fn a_tree_is_made_and_taken_by_every_command_that_takes_any_store() {
 }
 
 #[test]
+fn an_import_makes_a_tree_by_the_name_whole_or_not_at_all() {
+    let place = Place::new();
+    let lexical = lines(3000, |n| format!("{n:05}\tvalue {n}\n"));
+    let decimal = lines(3000, |n| format!("{n}\tvalue {n}\n"));
+    let mixed = lines(3000, |n| {
+        let n = n * 7 % 3000;
+        format!("{n}\tvalue {n}\n")
+    });
+    place.write("lexical", &lexical);
+    place.write("decimal", &decimal);
+    place.write("mixed", &mixed);
+    let order = "--order=decimal";
+    for (more, source, all) in [
+        (&[][..], "lexical", &lexical),
+        (&["--partial"], "lexical", &lexical),
+        (&["--sorted"], "lexical", &lexical),
+        (&[order], "mixed", &decimal),
+        (&["--partial", order], "mixed", &decimal),
+        (&["--sorted", order], "decimal", &decimal),
+    ] {
+        let import = ["import", "--create", "t.azt", "tsv", source];
+        let ran = place.run(&[&import, more].concat());
+        assert_eq!(ran.ok(), "3000 records stored\n", "{more:?}");
+        let shown = place.run(&["inspect", "t.azt"]).ok();
+        let has = |name: &str, value: &str| {
+            let mut lines = shown.lines().map(str::split_whitespace);
+            lines.any(|line| line.eq([name, value]))
+        };
+        let order = if more.contains(&order) {
+            "decimal"
+        } else {
+            "lexical"
+        };
+        assert!(
+            has("engine", "tree") && has("order", order),
+            "{more:?}: {shown}"
+        );
+        assert!(place.run(&["export", "t.azt", "tsv"]).ok() == *all);
+        place.run(&["check", "t.azt"]).ok();
+        let error = place.run(&[&import, more].concat()).error(3);
+        assert!(error.contains("the target exists"), "{error}");
+        std::fs::remove_file(place.path("t.azt")).expect("a file of ours");
+    }
+    // A broken record, and one out of order: there is no file, but for what --partial stored.
+    place.write("broken", format!("{lexical}no tab\n"));
+    place.write("twice", format!("{lexical}02999\tagain\n"));
+    let names = ["broken", "decimal", "lexical", "mixed", "twice"];
+    for (more, source, message) in [
+        (&[][..], "broken", "line 3001"),
+        (&["--sorted"], "broken", "line 3001"),
+        (&["--sorted"], "twice", "record 3001"),
+        (&["--sorted"], "mixed", "record 3"),
+    ] {
+        let import = ["import", "--create", "t.azt", "tsv", source];
+        let error = place.run(&[&import, more].concat()).error(3);
+        assert!(error.contains(message), "{error}");
+        assert_eq!(place.names(), names, "{more:?}");
+    }
+    let ran = place.run(&["import", "--create", "--partial", "t.azt", "tsv", "broken"]);
+    assert_eq!(
+        (ran.code, ran.text().as_str()),
+        (3, "3000 records stored\n")
+    );
+    assert_eq!(place.run(&["count", "t.azt"]).ok(), "3000\n");
+    // What is of trees is refused of a hash file, before anything is read.
+    for option in [order, "--sorted"] {
+        let import = ["import", "--create", "h.azh", "tsv", "nowhere", option];
+        let error = place.run(&import).error(3);
+        let (option, _) = option.split_once('=').unwrap_or((option, ""));
+        let what = format!("invalid: {option} is of a tree file; give a name that ends with .azt");
+        assert!(error.starts_with(&what), "{error}");
+    }
+    let ran = place.run(&["import", "t.azt", "tsv", "lexical", order]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("--create"), "{}", ran.err);
+}
+
+#[test]
 fn a_copy_is_brought_forward_by_what_changed_since() {
     let place = Place::new();
     place.run(&["create", "t.azt"]).ok();

@@ -61,7 +61,7 @@ impl KeyHash {
 
 /// What the files of a manifest are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ManifestState {
+pub enum ManifestState {
     /// A store.
     Whole,
     /// A store of which all records are being removed.
@@ -74,16 +74,20 @@ pub(super) enum ManifestState {
 
 /// What a manifest states.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShardManifest {
-    pub(super) state: ManifestState,
-    pub(super) engine: [u8; 8],
-    pub(super) seed: u64,
+pub struct ShardManifest {
+    /// What its files are.
+    pub state: ManifestState,
+    /// The word of the shards' engine.
+    pub engine: [u8; 8],
+    /// Of the hash that states a key's shard.
+    pub seed: u64,
     /// Of each shard's file.
-    pub(super) salts: Vec<u32>,
+    pub salts: Vec<u32>,
 }
 
 impl ShardManifest {
-    fn encode(&self) -> Vec<u8> {
+    /// The payload of its superblock.
+    pub fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
         give.u16(self.salts.len() as u16)
             .u8(match self.state {
@@ -105,11 +109,11 @@ impl ShardManifest {
     }
 
     /// What was encoded. `None`: impossible values.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let shards = usize::from(take.u16()?);
         let state = take.u8()?;
-        take.bytes(5)?;
+        let zeros = take.bytes(5)?;
         let engine = *take.bytes(8)?.first_chunk::<8>()?;
         let seed = take.u64()?;
         let salts: Option<Vec<u32>> = (0..shards).map(|_| take.u32()).collect();
@@ -125,7 +129,7 @@ impl ShardManifest {
             3 => ManifestState::Changes,
             _ => return None,
         };
-        let sound = (1..=SHARDS_MAX).contains(&shards) && take.0.is_empty();
+        let sound = (1..=SHARDS_MAX).contains(&shards) && zeros == [0; 5] && take.0.is_empty();
         sound.then_some(Self {
             state,
             engine,
@@ -146,7 +150,6 @@ pub(super) struct ManifestFile {
 impl ManifestFile {
     /// Writes a new one into an empty storage, durably but for its name.
     pub(super) fn create(storage: &Arc<dyn Storage>, manifest: ShardManifest) -> Result<Self> {
-        storage.resize(superblock::SIZE)?;
         let mut file = Self {
             storage: Arc::clone(storage),
             sequence: 0,
@@ -204,7 +207,8 @@ impl ManifestFile {
     pub(super) fn is_whole(&self) -> Result<bool> {
         let slots = Slots::read(self.storage.as_ref())?;
         let then = slots.damaged(self.storage.path(), ENGINE, "");
-        Ok(then.is_empty() && slots.refused.is_empty())
+        let has_both = self.storage.size()? >= superblock::SIZE;
+        Ok(has_both && then.is_empty() && slots.refused.is_empty())
     }
 
     /// Writes that all records are being removed, to one slot, durably.
@@ -231,6 +235,10 @@ impl ManifestFile {
     }
 
     fn write(&mut self) -> Result<()> {
+        // Of one that was cut off, the other slot may be there.
+        if self.storage.size()? < superblock::SIZE {
+            self.storage.resize(superblock::SIZE)?;
+        }
         self.sequence += 1;
         let block = Superblock {
             engine: ENGINE,
@@ -253,7 +261,7 @@ pub(super) fn salt_of(storage: &dyn Storage, engine: [u8; 8]) -> Result<u32> {
 }
 
 /// The name of a shard's file, next to the manifest of that name.
-pub(super) fn shard_name(name: &Path, shard: usize) -> PathBuf {
+pub fn shard_name(name: &Path, shard: usize) -> PathBuf {
     let mut name = name.as_os_str().to_owned();
     name.push(format!(".shard-{shard:03}"));
     name.into()
@@ -285,9 +293,12 @@ mod tests {
             for len in 0..bytes.len() {
                 assert_eq!(ShardManifest::decode(&bytes[..len]), None, "cut at {len}");
             }
-            let mut other = bytes.clone();
-            other[2] = 4;
-            assert_eq!(ShardManifest::decode(&other), None);
+            // Another state, and each byte that is zero.
+            for at in 2..8 {
+                let mut other = bytes.clone();
+                other[at] += 4;
+                assert_eq!(ShardManifest::decode(&other), None, "byte {at}");
+            }
         }
         let none = [0; 24];
         assert_eq!(ShardManifest::decode(&none), None, "no shards");

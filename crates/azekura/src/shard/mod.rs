@@ -23,7 +23,8 @@
 
 mod copy;
 mod files;
-mod layout;
+#[doc(hidden)]
+pub mod layout;
 mod load;
 mod many;
 mod merged;

@@ -285,6 +285,41 @@ fn a_missing_exchanged_or_foreign_file_is_refused_by_name() {
     }
 }
 
+/// Such a store was left without its other slot, and changes that were applied to such a copy failed when its first slot stated them.
+#[test]
+fn a_manifest_that_was_cut_off_is_written_whole_again() {
+    for name in ["a.azt", "a.azh"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        let db = azekura::create(with_parameters(&path, "?shards=3")).unwrap();
+        fill(&db, 1000);
+        db.close().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(whole.len(), 8192);
+        for len in [1000, 4096, 4097, 5000] {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            let db = azekura::open(&path).unwrap();
+            is_full(&db, 1000);
+            sound(&db);
+            db.close().unwrap();
+            let now = std::fs::read(&path).unwrap();
+            assert_eq!(now.len(), whole.len(), "{name} cut at {len}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let db = azekura::create(with_parameters(&at("a.azt"), "?shards=3")).unwrap();
+    fill(&db, 500);
+    db.copy_to(at("c.azt"), |_, _| {}).unwrap();
+    let since = azekura::Db::checkpoints_of(at("c.azt")).unwrap();
+    fill(&db, 1000);
+    db.copy_changes(&since, at("changes"), |_, _| {}).unwrap();
+    let whole = std::fs::read(at("c.azt")).unwrap();
+    std::fs::write(at("c.azt"), &whole[..4000]).unwrap();
+    azekura::Db::apply_changes(at("c.azt"), at("changes"), |_, _| {}).unwrap();
+    is_full(&azekura::open(at("c.azt")).unwrap(), 1000);
+}
+
 #[test]
 fn a_repaired_shard_is_taken_in_on_request_and_a_wrong_one_is_not() {
     let folder = tempfile::tempdir().unwrap();

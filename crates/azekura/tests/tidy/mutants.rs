@@ -29,7 +29,10 @@ pub(crate) fn mutants(path: &str, text: &str, files: &[(&str, &str)], code: &str
             Some(word) if line.contains("-p azekura") => {
                 words.swap_remove(word);
                 let name = line.rsplit([' ', ':']).next().unwrap_or_default();
-                if !code.contains(&format!("fn {name}(")) {
+                // Each fuzz target is a test of its name.
+                let target = format!("fuzz/fuzz_targets/{name}.rs");
+                let is_target = files.iter().any(|(path, _)| *path == target);
+                if !is_target && !code.contains(&format!("fn {name}(")) {
                     found(at, format!("there is no test `{name}`"));
                 }
             }
@@ -86,6 +89,14 @@ fn a_mutant_that_no_longer_applies_and_one_without_a_test_are_found() {
     );
     assert_eq!(all(&both, "one\ntwo\n"), [""; 0]);
     assert!(all(&both.replace("Schedule-test", "Test"), "one\ntwo\n")[0].ends_with("once"));
+    let of_target = sound.replace("it::holds", "decodes");
+    let target = ("fuzz/fuzz_targets/decodes.rs", "");
+    let files = [("x.rs", "one\ntwo\n"), target];
+    assert_eq!(
+        mutants("mutants/a.patch", &of_target, &files, code),
+        [""; 0]
+    );
+    assert!(all(&of_target, "one\ntwo\n")[0].contains("no test `decodes`"));
     // A module is no test.
     assert!(all(&sound.replace("::holds", ""), "one\ntwo\n")[0].contains("no test `it`"));
     assert_eq!(all(diff, "one\ntwo\n").len(), 2);

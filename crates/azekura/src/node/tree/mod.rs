@@ -24,6 +24,7 @@ mod range;
 mod read;
 mod walk;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 
 pub use change::is_sparse;
+pub use last_leaf::next_instance;
 pub use many::{EntryChange, EntryPlace};
 pub use range::{Excision, RangeVisitor, Seam, entries_in};
 pub use read::{Buffer, Seen};
@@ -64,9 +66,6 @@ const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
 
 /// Where the nodes of a tree live, by number.
 pub trait NodeStore {
-    /// Whether a node that goes is dead, or is being changed, before a reader finds what takes its place.
-    const DIES_FIRST: bool = false;
-
     /// Why a node cannot be loaded.
     type Fault;
     /// A moment at which nodes change, in the history of the store; they have changed when it is dropped.
@@ -87,6 +86,13 @@ pub trait NodeStore {
     fn load(&self, number: u32, stated: &Stated<'_>) -> std::result::Result<(), Self::Fault>;
     /// Asks the CPU for the first `lines` lines of a node's frame.
     fn prefetch(&self, number: u32, lines: usize);
+
+    /// A number that no other store of this process has or had, if a node that goes is dead, or being changed, before a reader finds what takes its
+    /// place.
+    #[inline(always)]
+    fn instance(&self) -> Option<NonZeroU64> {
+        None
+    }
 
     /// A new node, locked, being changed, and of no use to anybody yet.
     fn take(&self, charge: Self::Charge) -> Result<Held<'_>>;

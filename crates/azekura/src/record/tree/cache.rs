@@ -16,6 +16,7 @@
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -34,7 +35,7 @@ use crate::explore::{self, Mutex};
 use crate::io::Map;
 use crate::log::Log;
 use crate::log::manifest::remedy;
-use crate::node::tree::{FRAME, Frame, Stated};
+use crate::node::tree::{FRAME, Frame, Stated, next_instance};
 use crate::node::{Latch, Node};
 use crate::order::Order;
 use crate::room;
@@ -125,6 +126,8 @@ pub(super) struct PageCache {
     pub(super) cuts: Cuts,
     pub(super) counts: Counts,
     pub(super) buffer: ChangeBuffer,
+    /// Of all that the process had.
+    pub(super) instance: NonZeroU64,
     pub(super) epoch: u32,
     /// What its pages are.
     pub(super) shape: PageShape,
@@ -201,6 +204,7 @@ impl PageCache {
             cuts: Cuts::default(),
             counts: Counts::new(count)?,
             buffer: ChangeBuffer::new(),
+            instance: next_instance(),
             epoch,
             shape,
             images: PageImages::new(shape, order),

@@ -5,6 +5,7 @@
 //! `space`. [`Plain`] is the same where pages are known to be of one unit: where frames are, and how many words nodes have, are constants
 //! then. It does not know keys, nor why a page changes.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use super::cache::{FRESH, NO_PAGE, PageCache, costs};
@@ -353,8 +354,6 @@ impl PageCache {
 }
 
 impl NodeStore for PageCache {
-    const DIES_FIRST: bool = true;
-
     type Fault = Error;
     type Moment = AppendedAt;
     type Charge = ();
@@ -392,6 +391,11 @@ impl NodeStore for PageCache {
                 prefetch(start.wrapping_add(line * 64));
             }
         }
+    }
+
+    #[inline(always)]
+    fn instance(&self) -> Option<NonZeroU64> {
+        Some(self.instance)
     }
 
     fn take(&self, (): ()) -> Result<Held<'_>> {
@@ -510,8 +514,6 @@ impl NodeStore for PageCache {
 }
 
 impl NodeStore for Plain<'_> {
-    const DIES_FIRST: bool = true;
-
     type Fault = Error;
     type Moment = AppendedAt;
     type Charge = ();
@@ -543,6 +545,11 @@ impl NodeStore for Plain<'_> {
     #[inline(always)]
     fn prefetch(&self, number: u32, lines: usize) {
         self.0.prefetch(number, lines);
+    }
+
+    #[inline(always)]
+    fn instance(&self) -> Option<NonZeroU64> {
+        self.0.instance()
     }
 
     fn take(&self, (): ()) -> Result<Held<'_>> {
