@@ -368,5 +368,6 @@ fn enter(node: Node<'_>, at: usize, key: &[u8], child: u32) {
 #[inline(always)]
 pub fn is_sparse(node: Node<'_>) -> bool {
     let count = node.count();
-    (count < 16 || count.is_multiple_of(8)) && node.used() * 3 < node.room()
+    let is_time = count.is_multiple_of(16) || count < 16 && count.is_power_of_two();
+    is_time && node.used() * 3 < node.room()
 }

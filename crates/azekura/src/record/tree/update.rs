@@ -242,7 +242,8 @@ impl Core {
             )?;
             false
         } else {
-            self.take_out(held, stem, &entry, class, finish)?
+            let (at, _) = self.node_of(held.frame).find(stem);
+            self.take_out(held, at, &entry, class, finish)?
         };
         Ok(was_there.then_some(is_sparse))
     }
@@ -313,11 +314,12 @@ impl Core {
         if is_long(self.tree.order, key) {
             return self.set_long(held, key, None, class);
         }
-        if !self.node_of(held.frame).find(key).1 {
+        let (at, is_present) = self.node_of(held.frame).find(key);
+        if !is_present {
             return Ok(None);
         }
         let entry = entry(key, None);
-        self.take_out(held, key, &entry, class, |moment, before| {
+        self.take_out(held, at, &entry, class, |moment, before| {
             self.finish(moment, (key, -1), before, None);
         })
         .map(Some)
@@ -328,14 +330,12 @@ impl Core {
     fn take_out(
         &self,
         held: Held<'_>,
-        key: &[u8],
+        at: usize,
         entry: &Entry<'_>,
         class: AllocationClass,
         finish: impl FnOnce(&AppendedAt, Option<Found>),
     ) -> Result<bool> {
         let node = self.node_of(held.frame);
-        let (at, is_present) = node.find(key);
-        debug_assert!(is_present, "it is there");
         let before = node.value(at);
         let moment = self.tree.nodes.append(self.log.pin(), entry, class)?;
         self.tree.nodes.change(&held, &moment);
