@@ -4,7 +4,6 @@
 //! meanwhile: lookups, removals, walks, counts, ranges, snapshots that live through all of it, checkpoints, copies, caches of another size,
 //! threads. What waits is counted, and must be much.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,9 +17,8 @@ use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, Kind};
 
+use super::beyond::{Model, shown};
 use super::{buffered_puts, eight, options};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn key(number: u64) -> Vec<u8> {
     // Neighbours of different lengths.
@@ -43,16 +41,6 @@ fn drawn(random: &mut Random) -> CreateOptions {
     let cache = *random.choose(&[256 << 10, 256 << 10, 512 << 10, 1 << 20]);
     let options = options(random, background).order(Order::Lexical);
     options.cache(cache)
-}
-
-fn shown(view: &dyn Reader) -> Model {
-    let mut records = Model::new();
-    let end = view.scan(None, &mut |key, value| {
-        assert!(records.insert(key.to_vec(), value.to_vec()).is_none());
-        ControlFlow::Continue(())
-    });
-    assert_eq!(end.unwrap(), None);
-    records
 }
 
 fn assert_same(db: &TreeDb, model: &Model) {

@@ -3,52 +3,20 @@
 //! A page that is merged keeps what snapshots see of it, in memory where two puts around a snapshot waited together: that is bounded, whoever merges
 //! it. Of a poisoned store pages are shown with what waits, and give way again: as often as that is, all is as it was, the store and its snapshots.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::path::Path;
-
 use azekura::Kind;
 use azekura::engine::{Durability, Persistent, Reader};
 use azekura::io::sim::{Fault, Operation, SimDisk};
-use azekura::record::tree::{Compression, CreateOptions, OpenOptions, Snapshot, TreeDb};
+use azekura::record::tree::{CreateOptions, OpenOptions, Snapshot, TreeDb};
 use azekura::testkit::suite::tried_at_least;
 
-use super::{buffered_puts, eight};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+use super::beyond::{Model, creating, fill, key, on_disk, opening, property, shown};
+use super::buffered_puts;
 
 /// Versions of pages of 4 KiB that a store with a small cache may have in memory: 16 MiB.
 const VERSIONS_MAX: u64 = 4096;
 
-fn key(number: u64) -> Vec<u8> {
-    eight(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_vec()
-}
-
-fn property(db: &TreeDb, name: &str) -> u64 {
-    let properties = db.inspect();
-    let found = properties.iter().find(|(known, _)| *known == name);
-    found.unwrap().1.parse().unwrap()
-}
-
 fn options(cache: u64) -> CreateOptions {
-    let opening = OpenOptions::new()
-        .background(false)
-        .capacity(SimDisk::FILE_SIZE_MAX)
-        .cache(cache);
-    CreateOptions::new()
-        .compression(Compression::None)
-        .segment_size(64u64 << 10)
-        .opening(opening)
-}
-
-fn shown(view: &dyn Reader) -> Model {
-    let mut records = Model::new();
-    let end = view.scan(None, &mut |key, value| {
-        records.insert(key.to_vec(), value.to_vec());
-        ControlFlow::Continue(())
-    });
-    assert_eq!(end.unwrap(), None);
-    records
+    creating(&opening().cache(cache))
 }
 
 /// No write and no sync arrives any more.
@@ -63,13 +31,8 @@ fn poison(disk: &SimDisk, db: &TreeDb) {
 
 /// A store on a disk, several times what its cache holds.
 fn beyond_cache(cache: u64) -> (SimDisk, TreeDb, Model) {
-    let disk = SimDisk::new(1);
-    let db = TreeDb::create_in(&disk.directory(), Path::new("a.azt"), &options(cache)).unwrap();
-    let mut model = Model::new();
-    for number in 0..9000 {
-        db.put(&key(number), &[0; 90]).unwrap();
-        model.insert(key(number), vec![0; 90]);
-    }
+    let (disk, db) = on_disk(&options(cache));
+    let model = fill(&db, 9000);
     (disk, db, model)
 }
 

@@ -4,63 +4,29 @@
 //! The store is on a simulated device, its process killed by looking at what that has. Each test states how many puts waited, so that none of
 //! them passes in a store whose cache holds all.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use azekura::engine::{Durability, Engine, Persistent, Reader};
 use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory};
-use azekura::record::tree::{Compression, CreateOptions, OpenOptions, TreeDb};
+use azekura::record::tree::{OpenOptions, TreeDb};
 use azekura::testkit::suite::tried_at_least;
 use azekura::{Kind, Result};
 
-use super::{buffered_puts, eight};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const NAME: &str = "a.azt";
-
-fn opening() -> OpenOptions {
-    OpenOptions::new()
-        .background(false)
-        .capacity(SimDisk::FILE_SIZE_MAX)
-        .cache(256u64 << 10)
-}
+use super::beyond::{Model, NAME, creating, fill, key, on_disk, opening, shown};
+use super::buffered_puts;
 
 /// A store of so many records, several times what its cache holds, whose leaves were all in memory once.
 fn beyond_cache(opening: &OpenOptions, many: u64) -> (SimDisk, TreeDb, Model) {
-    let disk = SimDisk::new(1);
-    let options = CreateOptions::new()
-        .compression(Compression::None)
-        .segment_size(64u64 << 10)
-        .opening(opening.clone());
-    let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
-    let mut model = Model::new();
-    for number in 0..many {
-        put(&db, &mut model, &key(number), &[0; 90]).unwrap();
-    }
+    let (disk, db) = on_disk(&creating(opening));
+    let model = fill(&db, many);
     (disk, db, model)
-}
-
-fn key(number: u64) -> Vec<u8> {
-    eight(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_vec()
 }
 
 fn put(db: &TreeDb, model: &mut Model, key: &[u8], value: &[u8]) -> Result<()> {
     db.put(key, value)?;
     model.insert(key.to_vec(), value.to_vec());
     Ok(())
-}
-
-fn shown(view: &dyn Reader) -> Model {
-    let mut records = Model::new();
-    let end = view.scan(None, &mut |key, value| {
-        records.insert(key.to_vec(), value.to_vec());
-        ControlFlow::Continue(())
-    });
-    assert_eq!(end.unwrap(), None);
-    records
 }
 
 /// The store as an open after a kill finds it now.
@@ -199,13 +165,7 @@ fn a_full_store_in_which_puts_wait_takes_all_removals() {
         (16_384, 2 << 20, 15 << 20),
     ] {
         let opening = opening().cache(cache).capacity(capacity);
-        let disk = SimDisk::new(1);
-        let options = CreateOptions::new()
-            .compression(Compression::None)
-            .page_size(page_size)
-            .segment_size(64u64 << 10)
-            .opening(opening);
-        let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
+        let (_disk, db) = on_disk(&creating(&opening).page_size(page_size));
         let mut model = Model::new();
         let mut number = 0;
         while put(&db, &mut model, &key(number), &[0; 90]).is_ok() {

@@ -3,57 +3,21 @@
 //!
 //! Few puts wait, for leaves all over the file, so none is merged before what is tried; each test demands that they still wait then.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use azekura::engine::{Persistent, Reader};
-use azekura::record::tree::{Compression, CreateOptions, OpenOptions, TreeDb};
+use azekura::record::tree::{OpenOptions, TreeDb};
 use azekura::testkit::suite::{share, tried_at_least};
 
-use super::eight;
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+use super::beyond::{Model, creating, fill, key, opening, property, shown};
 
 const MANY: u64 = 9000;
 
-fn key(number: u64) -> Vec<u8> {
-    eight(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_vec()
-}
-
-fn property(db: &TreeDb, name: &str) -> u64 {
-    let properties = db.inspect();
-    let found = properties.iter().find(|(known, _)| *known == name);
-    found.unwrap().1.parse().unwrap()
-}
-
-fn opening() -> OpenOptions {
-    OpenOptions::new().background(false).cache(256u64 << 10)
-}
-
-fn shown(view: &dyn Reader) -> Model {
-    let mut records = Model::new();
-    let end = view.scan(None, &mut |key, value| {
-        records.insert(key.to_vec(), value.to_vec());
-        ControlFlow::Continue(())
-    });
-    assert_eq!(end.unwrap(), None);
-    records
-}
-
 /// A store of which its cache holds a fifth, where nothing waits.
 fn beyond_cache(path: &Path) -> (TreeDb, Model) {
-    let options = CreateOptions::new()
-        .compression(Compression::None)
-        .segment_size(64u64 << 10)
-        .opening(opening());
-    let db = TreeDb::create(path, &options).unwrap();
-    let mut model = Model::new();
-    for number in 0..MANY {
-        db.put(&key(number), &[0; 90]).unwrap();
-        model.insert(key(number), vec![0; 90]);
-    }
+    let db = TreeDb::create(path, &creating(&opening())).unwrap();
+    let model = fill(&db, MANY);
     assert_eq!(db.count(), MANY);
     (db, model)
 }

@@ -95,7 +95,7 @@ fn who_reads_in_order_sees_nothing_from_before_a_removal() {
                     for number in first..KEYS.min(first + 300) {
                         let least = generation.load(Ordering::SeqCst);
                         if let Some(value) = db.get(&eight(number)).unwrap() {
-                            let found = u64::from_be_bytes(value.try_into().unwrap());
+                            let found = u64::from_le_bytes(value.try_into().unwrap());
                             assert!(found >= least, "{number} is of {found}, before {least}");
                             seen.fetch_add(1, Ordering::Relaxed);
                         }
@@ -107,7 +107,7 @@ fn who_reads_in_order_sees_nothing_from_before_a_removal() {
         while std::time::Instant::now() < ends {
             turns += 1;
             for number in 0..KEYS {
-                db.put(&eight(number), &turns.to_be_bytes()).unwrap();
+                db.put(&eight(number), &turns.to_le_bytes()).unwrap();
             }
             if turns.is_multiple_of(2) {
                 db.clear().unwrap();

@@ -4,6 +4,7 @@
 //! how much was tried.
 
 mod ahead;
+mod beyond;
 mod buffered;
 mod buffered_bounds;
 mod buffered_edges;
@@ -105,9 +106,7 @@ fn simulated(random: &mut Random) -> CreateOptions {
 
 /// How many puts have waited for their leaf since an open.
 fn buffered_puts(db: &TreeDb) -> u64 {
-    let properties = db.inspect();
-    let found = properties.iter().find(|(name, _)| *name == "buffered_puts");
-    found.map_or(0, |(_, count)| count.parse().unwrap())
+    beyond::property(db, "buffered_puts")
 }
 
 /// A number as keys of eight bytes state it.
