@@ -104,9 +104,17 @@ impl Repair {
         drop(progress);
         let recovered = counted(report.recovered, "record", "records");
         let losses = counted(report.losses, "loss", "losses");
-        let summary = format!("{recovered} recovered, {losses}");
+        let found = match report.found_leaves {
+            0 => String::new(),
+            leaves => format!(
+                " ({} without a page above them)",
+                counted(leaves, "leaf", "leaves")
+            ),
+        };
+        let summary = format!("{recovered} recovered{found}, {losses}");
         let object = json!({
             "recovered": report.recovered,
+            "found_leaves": report.found_leaves,
             "losses": report.losses,
             "lost": report.lost,
         });

@@ -27,6 +27,7 @@ mod queue;
 mod range_damage;
 mod ranges;
 mod resize;
+mod salvage;
 mod snapshots;
 mod threads;
 mod transactions;

@@ -95,7 +95,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
@@ -615,6 +615,47 @@ pub struct ImageHead {
     pub words: [u64; HEAD_WORDS],
     /// Bytes of the compressed node; 0: it is not compressed.
     pub packed_len: u32,
+}
+
+/// An image that was found by looking for one.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundImage {
+    /// Its page.
+    pub page: u32,
+    /// The opening that wrote it.
+    pub epoch: u32,
+    /// The position of the page's last change, in that opening.
+    pub position: u64,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// The image that begins here, at `unit`, of so many units, if there is a whole one of a page that `is_sought`.
+pub fn image_at(
+    bytes: &[u8],
+    (salt, unit): (u32, u64),
+    units: RangeInclusive<u64>,
+    is_sought: impl Fn(u32) -> bool,
+) -> Option<FoundImage> {
+    let head = bytes.get(..IMAGE_HEAD)?.as_chunks::<8>().0;
+    let word = |at: usize| head.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let page = u32::try_from(word(3))
+        .ok()
+        .filter(|page| is_sought(*page))?;
+    let sum = word(0) as u32;
+    for count in units {
+        let image = bytes.get(..(count * UNIT) as usize)?;
+        if crc(page_seed(salt, unit), image.get(4..).unwrap_or_default()) == sum {
+            let records = (word(1) >> 32) as u32;
+            return Some(FoundImage {
+                page,
+                epoch: (word(0) >> 32) as u32,
+                position: word(2),
+                place: Place::new(unit, count as u32, records, sum),
+            });
+        }
+    }
+    None
 }
 
 /// Verifies an image; the position of the last change is 0 if another opening wrote it.

@@ -65,6 +65,7 @@ mod read;
 mod repair;
 mod resize;
 mod run;
+mod salvage;
 mod snapshot;
 mod space;
 mod sums;

@@ -289,8 +289,10 @@ pub(super) fn open_salvaged(
     space.room().adopt_all_others(segments as u32);
     log.segments().finish_adoption()?;
     log.refuse();
+    let checkpoint = last.start.position();
     let core = build_in(Arc::clone(&log), space, found_super, &root, &options)?;
     core.tree.nodes.unlogged.store(REPLAYED, Ordering::Relaxed);
+    core.find_lost_chunks(root.chunks.len(), checkpoint, lose)?;
     let mut bytes = Vec::new();
     let mut orphans = Orphans::default();
     for address in frames {
@@ -316,22 +318,34 @@ pub(super) fn open_salvaged(
     Ok((core, orphans))
 }
 
-/// Records of the journal whose leaf cannot be read.
+/// What the journal states of records whose leaf cannot be reached.
 #[derive(Debug, Default)]
-pub(super) struct Orphans(pub(super) BTreeMap<Vec<u8>, Vec<u8>>);
+pub(super) struct Orphans {
+    /// Values that were put last; `None`: it was removed.
+    pub(super) records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Ranges of keys that were removed, as frames state them.
+    pub(super) ranges: Vec<Vec<u8>>,
+    /// Whether everything was removed.
+    pub(super) is_cleared: bool,
+}
 
 impl Orphans {
     /// A change of the journal, which was done again, or which damage of its leaf keeps from that.
     fn note(&mut self, (kind, key, value): (FrameKind, &[u8], &[u8]), is_lost: bool, order: Order) {
         match kind {
-            PUT if is_lost => drop(self.0.insert(key.to_vec(), value.to_vec())),
-            PUT | REMOVE => drop(self.0.remove(key)),
-            CLEAR => self.0.clear(),
+            PUT if is_lost => drop(self.records.insert(key.to_vec(), Some(value.to_vec()))),
+            REMOVE if is_lost => drop(self.records.insert(key.to_vec(), None)),
+            PUT | REMOVE => drop(self.records.remove(key)),
+            CLEAR => {
+                self.records.clear();
+                self.is_cleared = true;
+            }
             REMOVE_RANGE => {
                 if let Some(keys) = decode_bounds(value) {
                     let is_in =
                         |key: &[u8]| is_from(keys, order, key) && is_up_to(keys, order, key);
-                    self.0.retain(|key, _| !is_in(key));
+                    self.records.retain(|key, _| !is_in(key));
+                    self.ranges.push(value.to_vec());
                 }
             }
             _ => {}

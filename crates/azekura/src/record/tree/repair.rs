@@ -2,7 +2,8 @@
 //!
 //! The damaged file is only read: what can be read of it is copied to a file without a name, in the folder of the target, and opened
 //! there. Records come in order, leaf by leaf; a page that does not verify costs its records, reported as the range of their keys, and a
-//! damaged place of the journal what it changed. What the journal has of such a page's records is in the new file. Superblock and root of the checkpoint are needed: where both slots, or a piece of the
+//! damaged place of the journal what it changed. What the journal has of such a page's records is in the new file, and so are the leaves that a damaged inner page, or a damaged
+//! chunk of the page table, led to (`salvage`). Superblock and root of the checkpoint are needed: where both slots, or a piece of the
 //! root, are damaged beyond a bit, only a backup helps.
 //!
 //! It does not guess: a record is in the new file only if its checksums hold.
@@ -26,6 +27,8 @@ use crate::kernel::report::list;
 pub struct TreeRepairReport {
     /// Records in the new file.
     pub recovered: u64,
+    /// Leaves that no page leads to any more, whose records are in the new file.
+    pub found_leaves: u64,
     /// How many losses there are: of pages, values and places of the journal.
     pub losses: u64,
     /// One line for each loss: what, and which records it costs; at most 1000.
@@ -95,9 +98,22 @@ pub(super) fn repair_storage(
         Err(error) if super::is_damage(&error) && report.losses > 0 => {}
         walked => drop(walked?),
     }
-    // Of leaves that cannot be read, what the journal has.
-    for (key, value) in &orphans.0 {
-        db.put(key, value)?;
+    if report.losses > 0 {
+        report.found_leaves = core.show_unreached(&mut |key, value| match value {
+            _ if orphans.removed(key, core.tree.order) => Ok(()),
+            Err(error) if super::is_damage(&error) => {
+                report.lose(error.without_remedy().to_string());
+                Ok(())
+            }
+            value => db.put(key, value?),
+        })?;
+    }
+    // Of leaves that cannot be reached, what the journal has.
+    for (key, value) in &orphans.records {
+        match value {
+            Some(value) => db.put(key, value)?,
+            None => drop(db.remove(key)?),
+        }
     }
     report.recovered = crate::engine::Reader::count(&db);
     db.close()?;

@@ -202,6 +202,17 @@ impl PageTable {
         Ok(true)
     }
 
+    /// A chunk that cannot be read has these pages.
+    pub(super) fn restore(&self, number: usize, places: &[(u32, Place)]) {
+        let mut chunks = self.chunks.lock();
+        for (page, place) in places {
+            self.set(*page, Location::Cold(*place));
+        }
+        if let Some(chunk) = chunks.get_mut(number) {
+            chunk.is_loaded = true;
+        }
+    }
+
     /// The chunk of a page is not on storage as it is.
     pub(super) fn mark_dirty(&self, page: u32) {
         let number = page as usize / CHUNK;
