@@ -15,10 +15,10 @@ use crate::text::Coding;
 /// The ends of a range of keys.
 #[derive(clap::Args)]
 pub(crate) struct KeyRange {
-    /// Begin with this key, or the next one that there is; in a sorted file only
+    /// Begin with this key, or the next one that there is; in a file whose keys have an order
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
-    /// End before this key; in a sorted file only
+    /// End before this key; in a file whose keys have an order
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
 }

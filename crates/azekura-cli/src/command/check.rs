@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use azekura::error::size;
+use azekura::shard::files_of;
 use azekura::{Error, Kind, Result};
 use serde_json::json;
 
@@ -50,7 +51,13 @@ impl Check {
             let records = counted(report.records, "record", "records");
             let bytes = size(report.bytes);
             out.line(format_args!("{verdict}: {records} and {bytes} verified"))?;
-            if report.needs_repair() {
+            let shards = files_of(&self.file).unwrap_or_default();
+            if report.needs_repair() && !shards.is_empty() {
+                out.line(format_args!(
+                    "run `azekura repair FILE NEW-FILE` of each damaged file, put the new one in its place, and run `azekura rebuild {}`",
+                    self.file.display()
+                ))?;
+            } else if report.needs_repair() {
                 out.line(format_args!(
                     "run `azekura repair {} NEW-FILE` to save what is left into a new file",
                     self.file.display()

@@ -31,10 +31,10 @@ pub(crate) struct List {
     /// Begin with this key; in a hash file, if it is present
     #[arg(long, value_name = "KEY", conflicts_with = "bookmark")]
     from: Option<OsString>,
-    /// End before this key; in a sorted file only
+    /// End before this key; in a file whose keys have an order
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
-    /// Print the last record first; in a sorted file only
+    /// Print the last record first; in a file whose keys have an order
     #[arg(long, conflicts_with = "bookmark")]
     reverse: bool,
     /// Continue where an earlier list ended

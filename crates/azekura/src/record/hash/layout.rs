@@ -169,6 +169,11 @@ impl Payload for Super {
         if is(b"tree\0\0\0\0") {
             return error.remedy("it is a tree file: open it with `azekura::open`");
         }
+        if is(b"skip\0\0\0\0") {
+            return error.remedy(
+                "it is a sorted file, which is not changed in place: read it with `SkipReader`, edit it with `SkipDb`, or build another with `azekura skip`",
+            );
+        }
         if is(b"shards\0\0") {
             return error.remedy(
                 "it is the manifest of several shards: open it with `azekura::open`; repair or rebuild a shard's own file",

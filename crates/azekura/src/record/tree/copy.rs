@@ -255,7 +255,8 @@ impl Core {
         if since.salt != present.salt {
             return Err(Error::new(Kind::Invalid, "the copy is of another store")
                 .at(self.log.storage().path())
-                .found(since, format!("one of store {:08x}", present.salt)));
+                .found(since, format!("one of store {:08x}", present.salt))
+                .remedy("name a copy of this store, or make a new copy of all"));
         }
         if state.copied.contains(&since.moment) {
             return Ok(());

@@ -318,6 +318,11 @@ impl Payload for Super {
             return error
                 .remedy("it is a hash file: open it with `HashDb`, or with `azekura::open::open`");
         }
+        if is(b"skip\0\0\0\0") {
+            return error.remedy(
+                "it is a sorted file, which is not changed in place: read it with `SkipReader`, edit it with `SkipDb`, or build another with `azekura skip`",
+            );
+        }
         if is(b"shards\0\0") {
             return error.remedy(
                 "it is the manifest of several shards: open it with `azekura::open`; repair or rebuild a shard's own file",
