@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use azekura::Kind;
+use azekura::engine::{Persistent, Reader};
 use azekura::record::tree::{Compression, CreateOptions, OpenOptions, TreeDb, repair};
 use azekura::testkit::Random;
 use azekura::testkit::suite::{share, tried_at_least};
@@ -152,4 +153,72 @@ fn a_damaged_block_costs_no_more_than_a_leaf() {
     );
     tried_at_least(inner, 20, "damaged pages that led to others");
     tried_at_least(found, 100, "leaves that no page led to");
+}
+
+/// A page that is damaged goes into no copy, nor over what a copy has of it.
+#[test]
+fn no_copy_is_made_of_a_damaged_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let [_, (model, sound)] = files(folder.path(), Compression::None);
+    let mut random = Random::new(azekura::testkit::round_seed());
+    let (path, copy) = (folder.path().join("a.azt"), folder.path().join("c.azt"));
+    let (changes, whole) = (folder.path().join("changes"), folder.path().join("w.azt"));
+    fs::write(&path, &sound).unwrap();
+    let db = TreeDb::open(&path, &opening()).unwrap();
+    db.copy_to(&copy, &mut |_, _| ()).unwrap();
+    db.close().unwrap();
+    // The state of which a copy was made, and one key changed since.
+    let sound = fs::read(&path).unwrap();
+    let since = TreeDb::checkpoint_of(&copy).unwrap();
+    let (mut refused, mut made) = (0, 0);
+    for _ in 0..share(400).max(60) {
+        let mut damaged = sound.clone();
+        let block = 2 + random.index(sound.len() / BLOCK - 2);
+        damaged[block * BLOCK + random.index(BLOCK)] ^= 1 << random.below(8);
+        fs::write(&path, &damaged).unwrap();
+        let Ok(db) = TreeDb::open(&path, &opening()) else {
+            continue;
+        };
+        if db.put(&key(4711), b"changed").is_err() {
+            continue;
+        }
+        match db.copy_changes(since, &changes, &mut |_, _| ()) {
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+                assert!(!changes.exists());
+                refused += 1;
+            }
+            Ok(_) => {
+                let target = folder.path().join("t.azt");
+                fs::copy(&copy, &target).unwrap();
+                TreeDb::apply_changes(&target, &changes, &mut |_, _| ()).unwrap();
+                let db = TreeDb::open(&target, &opening()).unwrap();
+                let mut expected = model.clone();
+                expected.insert(key(4711), b"changed".to_vec());
+                assert!(shown(&db) == expected, "block {block}");
+                drop(db);
+                fs::remove_file(&target).unwrap();
+                fs::remove_file(&changes).unwrap();
+                made += 1;
+            }
+        }
+        match db.copy_to(&whole, &mut |_, _| ()) {
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+                refused += 1;
+            }
+            Ok(()) => {
+                let copied = TreeDb::open(&whole, &opening()).unwrap();
+                assert_eq!(copied.count(), db.count());
+                assert!(
+                    copied.check(&mut |_, _| ()).unwrap().is_sound(),
+                    "block {block}"
+                );
+                drop(copied);
+                fs::remove_file(&whole).unwrap();
+            }
+        }
+    }
+    tried_at_least(refused, 20, "copies of damaged pages that were refused");
+    tried_at_least(made, 20, "copies of files with damage elsewhere");
 }

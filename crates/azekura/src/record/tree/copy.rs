@@ -5,8 +5,8 @@
 //! | 1 | a checkpoint, which states that it is copied, and its lock: no later one is made, so nothing that it names is written over |
 //! | 2 | its segments, those of pages and the superblock are copied (`kernel::copy`), as a store whose journal is empty; then the name |
 //!
-//! Readers and writers continue; writers that come to the journal's bound wait. The copy gets its name when it is whole. Pages are not
-//! looked at: what is damaged is so in the copy.
+//! Readers and writers continue; writers that come to the journal's bound wait. The copy gets its name when it is whole, and only if each
+//! page in it verifies: damage does not go into a backup, nor over what is whole in one. Values that stand outside of pages are not looked at.
 //!
 //! What changed since the checkpoint n is the units that the new one, m, names in groups that changed after n, and all of the parts of
 //! m (`kernel::apply` brings a copy forward with it). It suffices, since:
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::Checkpoint;
-use super::layout::{Root, Super, UNIT};
+use super::layout::{CHUNK, Place, Root, Super, UNIT, chunk_seed, decode_head};
 use super::{Core, TreeDb};
 use crate::error::{Error, Kind, Result};
 use crate::io::file::{File, Files};
@@ -35,6 +35,7 @@ use crate::kernel::changes::{CheckpointId, CheckpointNumber, Step};
 use crate::kernel::checkpoint::read_root;
 use crate::kernel::copy::Changed;
 use crate::kernel::{self, Payload, SuperblockPair};
+use crate::log::manifest::read_extent;
 use crate::log::{Segment, Use};
 use crate::record::gate;
 use crate::record::tree::bitmap::{GroupBits, bit};
@@ -59,7 +60,7 @@ impl TreeDb {
     /// `since`: what the earlier copy, or the changes that were applied to it last, are at ([`checkpoint_of`](Self::checkpoint_of)). The
     /// last 64 checkpoints that were copied are known. It reads and writes the pages of each segment in which any was written since, and
     /// the page table; the file appears when it is whole. `Invalid` if the store does not know the checkpoint, which may be one of another
-    /// history of the same file, and inside the closure of an update; `Full`, `Io`.
+    /// history of the same file, and inside the closure of an update; `Corrupted` if a page is damaged; `Full`, `Io`.
     pub fn copy_changes(
         &self,
         since: CheckpointId,
@@ -186,6 +187,7 @@ impl Core {
         let mut segments = self.segments_besides_pages(&state);
         segments.extend(self.log.segments().in_use(Use::Pages));
         kernel::copy::copy_onto(&self.log, superblock, (start, &segments), storage, progress)?;
+        self.verify_pages(storage, &|_| true)?;
         Ok(self.checkpoint_id())
     }
 
@@ -233,6 +235,12 @@ impl Core {
             }
         }
         let ranges = joined(ranges);
+        let is_copied = |offset: u64| {
+            let after = ranges.partition_point(|(from, _)| *from <= offset);
+            let range = after.checked_sub(1).and_then(|at| ranges.get(at));
+            range.is_some_and(|(from, len)| offset < from + len)
+        };
+        self.verify_pages(&**self.log.storage(), &is_copied)?;
         let superblock = &state.committed.superblock;
         let changed = Changed {
             step: Step {
@@ -247,6 +255,39 @@ impl Core {
         };
         kernel::copy::write_changes(&self.log, superblock, &changed, storage, progress)?;
         Ok(self.checkpoint_id())
+    }
+
+    /// Verifies the pages of the last checkpoint at the offsets of a storage that `is_copied`. `Corrupted` for the first that is damaged; `Io`.
+    fn verify_pages(&self, storage: &dyn Storage, is_copied: &dyn Fn(u64) -> bool) -> Result<()> {
+        let nodes = &self.tree.nodes;
+        let identity = (self.log.geometry().salt, nodes.epoch);
+        let mut image = vec![0; nodes.shape.bytes() as usize];
+        for (number, extent) in nodes.table.extents().into_iter().enumerate() {
+            if extent.len == 0 {
+                continue;
+            }
+            let seed = chunk_seed(identity.0, number);
+            let chunk = read_extent(storage, extent, seed, "a chunk of the page table")?;
+            for (at, word) in chunk.as_chunks::<8>().0.iter().enumerate() {
+                let page = (number * CHUNK + at) as u32;
+                let place = Place::decode(u64::from_le_bytes(*word), nodes.shape.units());
+                let Some(place) = place.filter(|place| !place.is_none()) else {
+                    continue;
+                };
+                if !is_copied(place.offset()) {
+                    continue;
+                }
+                let image = &mut image[..(u64::from(place.units()) * UNIT) as usize];
+                storage.read_at(place.offset(), image)?;
+                if decode_head(image, identity, page, place).is_err() {
+                    let what = "a page is damaged, and no copy is made of it";
+                    return Err(nodes
+                        .damaged(page, Some(place), what)
+                        .remedy("`azekura check` states what it costs; `azekura repair` writes the rest to a new file"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// `Invalid` if this is no checkpoint of this store's history of which a copy was made.
