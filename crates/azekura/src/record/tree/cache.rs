@@ -358,16 +358,20 @@ impl PageCache {
                 }
             }
             if !self.log.is_poisoned() && self.is_crowded() {
-                // `Full` before the node above gives way, and is loaded in the place of this one.
-                self.write_back_some(true)?;
+                // `Full` before the node above gives way, and is loaded in the place of this one. What cannot be written is no reason why
+                // nothing is read: what is clean gives way.
+                match self.write_back_some(true) {
+                    Err(error) if error.kind() == Kind::Io => {}
+                    written => drop(written?),
+                }
             }
             let passing = PASSED * (1 + tries);
             passed += u64::from(passing);
             if self.evict(passing) == 0 {
                 match self.write_back_some(tries > 2) {
-                    // A store that is full, or takes no writes any more: what is clean gives way when the hand has passed it twice.
+                    // A store that is full, cannot grow, or takes no writes any more: what is clean gives way when the hand has passed it twice.
                     Err(error)
-                        if (error.kind() == Kind::Full || self.log.is_poisoned())
+                        if (matches!(error.kind(), Kind::Full | Kind::Io) || self.log.is_poisoned())
                             && passed < 4 * u64::from(self.made()) => {}
                     written => drop(written?),
                 }
