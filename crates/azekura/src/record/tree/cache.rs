@@ -358,20 +358,22 @@ impl PageCache {
                 }
             }
             if !self.log.is_poisoned() && self.is_crowded() {
-                // `Full` before the node above gives way, and is loaded in the place of this one. What cannot be written is no reason why
-                // nothing is read: what is clean gives way.
-                match self.write_back_some(true) {
-                    Err(error) if error.kind() == Kind::Io => {}
-                    written => drop(written?),
+                // `Full` before the node above gives way, and is loaded in the place of this one.
+                let written = self.write_back_some(true);
+                self.stop_if_io(&written);
+                if !self.log.is_poisoned() {
+                    written?;
                 }
             }
             let passing = PASSED * (1 + tries);
             passed += u64::from(passing);
             if self.evict(passing) == 0 {
-                match self.write_back_some(tries > 2) {
-                    // A store that is full, cannot grow, or takes no writes any more: what is clean gives way when the hand has passed it twice.
+                let written = self.write_back_some(tries > 2);
+                self.stop_if_io(&written);
+                match written {
+                    // A store that is full, or takes no writes any more: what is clean gives way when the hand has passed it twice.
                     Err(error)
-                        if (matches!(error.kind(), Kind::Full | Kind::Io) || self.log.is_poisoned())
+                        if (error.kind() == Kind::Full || self.log.is_poisoned())
                             && passed < 4 * u64::from(self.made()) => {}
                     written => drop(written?),
                 }
@@ -387,12 +389,26 @@ impl PageCache {
         )
     }
 
+    /// Where no place for pages can be had but for room, as where the file does not grow, the store takes no writes any more: so it is read on.
+    fn stop_if_io(&self, written: &Result<usize>) {
+        if written
+            .as_ref()
+            .is_err_and(|error| error.kind() == Kind::Io)
+        {
+            self.log.poison();
+        }
+    }
+
     /// What is merged makes pages dirty: these are to take half of the frames at most, so that the way to the next one finds some. `Full` if
     /// they cannot be written before a checkpoint.
     pub(super) fn make_clean_for_merge(&self) -> Result<()> {
         let frames = self.limit().saturating_sub(self.frames_of_blocks());
         if self.dirty() * 2 > u64::from(frames) {
-            self.write_back_some(true)?;
+            let written = self.write_back_some(true);
+            self.stop_if_io(&written);
+            if !self.log.is_poisoned() {
+                written?;
+            }
         }
         Ok(())
     }
