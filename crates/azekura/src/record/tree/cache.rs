@@ -359,11 +359,7 @@ impl PageCache {
             }
             if !self.log.is_poisoned() && self.is_crowded() {
                 // `Full` before the node above gives way, and is loaded in the place of this one.
-                let written = self.write_back_some(true);
-                self.stop_if_io(&written);
-                if !self.log.is_poisoned() {
-                    written?;
-                }
+                self.make_some_clean()?;
             }
             let passing = PASSED * (1 + tries);
             passed += u64::from(passing);
@@ -404,13 +400,19 @@ impl PageCache {
     pub(super) fn make_clean_for_merge(&self) -> Result<()> {
         let frames = self.limit().saturating_sub(self.frames_of_blocks());
         if self.dirty() * 2 > u64::from(frames) {
-            let written = self.write_back_some(true);
-            self.stop_if_io(&written);
-            if !self.log.is_poisoned() {
-                written?;
-            }
+            self.make_some_clean()?;
         }
         Ok(())
+    }
+
+    /// Writes some dirty pages, unless nothing is written any more. Errors: `Full`, `Corrupted`.
+    fn make_some_clean(&self) -> Result<()> {
+        let written = self.write_back_some(true);
+        self.stop_if_io(&written);
+        if self.log.is_poisoned() {
+            return Ok(());
+        }
+        written.map(drop)
     }
 
     /// Whether so few frames have a page that can give way that one on the way to another would.
