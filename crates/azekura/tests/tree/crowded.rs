@@ -102,7 +102,6 @@ fn a_full_store_of_long_lists_opens_after_a_kill() {
 
 /// Pages full to the brim, as a load leaves them, divide at each put: however many of them do before one is refused, removals find room.
 #[test]
-#[ignore = "each removal is refused for ever"]
 fn removals_are_taken_after_full_pages_were_divided() {
     const LOADED: u64 = 42_550;
     // The numbers of which one sequence leads there.

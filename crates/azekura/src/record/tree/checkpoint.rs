@@ -27,7 +27,7 @@ use crate::kernel::{Committed, NextCheckpoint};
 use crate::log::manifest::{Extent, Needed};
 use crate::log::{End, Log, Reserve, Use, parts};
 
-/// Bytes of the journal in which a page of a unit may come in; a larger one in as many more.
+/// Bytes of the journal in which a page may come in, whatever its size: pages that are full to the brim, as a load leaves them, divide at each put.
 const RECORDS_PER_PAGE: u64 = 1024;
 /// Segments that a checkpoint may need besides pages and parts.
 const SPARE: u64 = 3;
@@ -343,7 +343,7 @@ pub(super) fn may_be_dirty(
 ) -> u64 {
     // A page that is not dirty has an image. Of a chunk that was not read yet, all numbers count as pages.
     let pages = sizes.pages.min(sizes.used + dirty);
-    pages.min(frames) * units + segment_size / RECORDS_PER_PAGE
+    (pages.min(frames) + segment_size / RECORDS_PER_PAGE) * units
 }
 
 /// What a checkpoint needs of the segments for so many units of pages that may be dirty, and that are, and chunks. A page without an
