@@ -14,6 +14,7 @@ use azekura::record::tree::{CreateOptions, TreeDb};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
+use super::eight;
 use super::power::many;
 use super::{shaped, value};
 
@@ -122,13 +123,13 @@ fn removals_are_taken_after_full_pages_were_divided() {
         .background(false)
         .capacity(11_439_875);
     let db = TreeDb::create_in(&disk.directory(), Path::new(NAME), &options).unwrap();
-    let loaded = |number: u64| (number << 20).to_be_bytes();
+    let loaded = |number: u64| eight(number << 20);
     db.load_sorted((0..LOADED).map(|number| Ok((loaded(number), [7; 150]))))
         .unwrap();
     let mut refused = 0;
     loop {
         let number = below(LOADED) << 20 | below(1 << 20);
-        if let Err(error) = db.put(&number.to_be_bytes(), &[7; 150]) {
+        if let Err(error) = db.put(&eight(number), &[7; 150]) {
             assert_eq!(error.kind(), Kind::Full);
             refused += 1;
             if refused > 300 {

@@ -182,41 +182,33 @@ fn no_copy_is_made_of_a_damaged_page() {
         if db.put(&key(4711), b"changed").is_err() {
             continue;
         }
-        match db.copy_changes(since, &changes, &mut |_, _| ()) {
-            Err(error) => {
-                assert_eq!(error.kind(), Kind::Corrupted, "{error}");
-                assert!(!changes.exists());
-                refused += 1;
-            }
-            Ok(_) => {
-                let target = folder.path().join("t.azt");
-                fs::copy(&copy, &target).unwrap();
-                TreeDb::apply_changes(&target, &changes, &mut |_, _| ()).unwrap();
-                let db = TreeDb::open(&target, &opening()).unwrap();
-                let mut expected = model.clone();
-                expected.insert(key(4711), b"changed".to_vec());
-                assert!(shown(&db) == expected, "block {block}");
-                drop(db);
-                fs::remove_file(&target).unwrap();
-                fs::remove_file(&changes).unwrap();
-                made += 1;
-            }
+        if let Err(error) = db.copy_changes(since, &changes, &mut |_, _| ()) {
+            assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+            assert!(!changes.exists());
+            refused += 1;
+        } else {
+            let target = folder.path().join("t.azt");
+            fs::copy(&copy, &target).unwrap();
+            TreeDb::apply_changes(&target, &changes, &mut |_, _| ()).unwrap();
+            let db = TreeDb::open(&target, &opening()).unwrap();
+            let mut expected = model.clone();
+            expected.insert(key(4711), b"changed".to_vec());
+            assert!(shown(&db) == expected, "block {block}");
+            drop(db);
+            fs::remove_file(&target).unwrap();
+            fs::remove_file(&changes).unwrap();
+            made += 1;
         }
-        match db.copy_to(&whole, &mut |_, _| ()) {
-            Err(error) => {
-                assert_eq!(error.kind(), Kind::Corrupted, "{error}");
-                refused += 1;
-            }
-            Ok(()) => {
-                let copied = TreeDb::open(&whole, &opening()).unwrap();
-                assert_eq!(copied.count(), db.count());
-                assert!(
-                    copied.check(&mut |_, _| ()).unwrap().is_sound(),
-                    "block {block}"
-                );
-                drop(copied);
-                fs::remove_file(&whole).unwrap();
-            }
+        if let Err(error) = db.copy_to(&whole, &mut |_, _| ()) {
+            assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+            refused += 1;
+        } else {
+            let copied = TreeDb::open(&whole, &opening()).unwrap();
+            assert_eq!(copied.count(), db.count());
+            let report = copied.check(&mut |_, _| ()).unwrap();
+            assert!(report.is_sound(), "block {block}");
+            drop(copied);
+            fs::remove_file(&whole).unwrap();
         }
     }
     tried_at_least(refused, 20, "copies of damaged pages that were refused");

@@ -27,6 +27,9 @@ use crate::order::{is_from, is_up_to};
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
+/// Of pages: the opening and the position of an image's last change, and where it is.
+type Images = HashMap<u32, ((u32, u64), Place)>;
+
 /// Called with a key and its value, or why that cannot be read.
 pub(super) type Found<'f> = dyn FnMut(&[u8], Result<&[u8]>) -> Result<()> + 'f;
 
@@ -71,11 +74,7 @@ impl Core {
     }
 
     /// Of each page of these chunks the newest image from before `end`, by epoch and position, and its place.
-    fn newest_images(
-        &self,
-        chunks: &[usize],
-        end: (u32, u64),
-    ) -> Result<HashMap<u32, ((u32, u64), Place)>> {
+    fn newest_images(&self, chunks: &[usize], end: (u32, u64)) -> Result<Images> {
         let pages = &self.tree.nodes;
         let storage = self.log.storage();
         let salt = self.log.geometry().salt;
@@ -85,7 +84,7 @@ impl Core {
             _ => 1,
         };
         let size = storage.size()?;
-        let mut found: HashMap<u32, ((u32, u64), Place)> = HashMap::new();
+        let mut found = Images::new();
         // A piece, and as much as a page may go beyond it.
         let mut bytes = vec![0; (PIECE + page_units * UNIT) as usize];
         for first in (0..size).step_by(PIECE as usize) {
