@@ -2,9 +2,9 @@
 //!
 //! The damaged file is only read: what can be read of it is copied to a file without a name, in the folder of the target, and opened
 //! there. Records come in order, leaf by leaf; a page that does not verify costs its records, reported as the range of their keys, and a
-//! damaged place of the journal what it changed. What the journal has of such a page's records is in the new file, and so are the leaves that a damaged inner page, or a damaged
-//! chunk of the page table, led to (`salvage`). Superblock and root of the checkpoint are needed: where both slots, or a piece of the
-//! root, are damaged beyond a bit, only a backup helps.
+//! damaged place of the journal what it changed. What the journal has of such a page's records is in the new file, and so are the leaves
+//! that a damaged inner page, or a damaged chunk of the page table, led to (`salvage`). Superblock and root of the checkpoint are needed:
+//! where both slots, or a piece of the root, are damaged beyond a bit, only a backup helps.
 //!
 //! It does not guess: a record is in the new file only if its checksums hold.
 
