@@ -23,7 +23,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{Place, Words};
+use super::layout::Place;
+use super::layout::page_image::Words;
 use crate::explore::{self, Mutex, MutexGuard};
 
 /// A cut is coming.

@@ -12,10 +12,8 @@ use std::fmt;
 
 use zstd::bulk::{Compressor, Decompressor};
 
-use super::layout::{
-    HEAD_WORDS, IMAGE_HEAD, NoPage, PAGE_MAX, PageShape, Place, RunPlace, UNIT, Words, decode_head,
-    decode_page, fill_image, give_words,
-};
+use super::layout::page_image::{NoPage, Words, decode_head, decode_page, fill_image, give_words};
+use super::layout::{HEAD_WORDS, IMAGE_HEAD, PAGE_MAX, PageShape, Place, RunPlace, UNIT};
 use crate::explore::Mutex;
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
@@ -184,7 +182,7 @@ impl PageImages {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::super::layout::seal_image;
+    use super::super::layout::page_image::seal_image;
     use super::*;
     use crate::node::Value;
     use crate::testkit::random::Random;
