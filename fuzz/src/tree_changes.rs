@@ -25,6 +25,7 @@ use azekura::record::tree::{CACHE_MIN, Compression, CreateOptions, TreeDb};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, read_all};
 
+use super::tree_open::{key, value};
 use super::{bytes_of, damaged, judge, number};
 
 const LIMIT: u64 = 8 << 20;
@@ -49,21 +50,6 @@ fn options(compression: Compression) -> CreateOptions {
         .cache(CACHE_MIN)
         .capacity(LIMIT)
         .compression(compression)
-}
-
-fn key(number: u32) -> Vec<u8> {
-    format!("{:05}", number * 7 % 1000).into_bytes()
-}
-
-fn value(number: u32, turn: u32) -> Vec<u8> {
-    let mut value = key(number);
-    let len = if number.is_multiple_of(50) {
-        9000
-    } else {
-        8 + number * 37 % 300
-    };
-    value.resize(len as usize, turn as u8);
-    value
 }
 
 fn records_of(db: &TreeDb) -> azekura::Result<BTreeMap<Vec<u8>, Vec<u8>>> {

@@ -17,9 +17,9 @@ use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::log::manifest::Extent;
 use azekura::node::tree::FRAME_WORDS;
+use azekura::record::tree::layout::page_image::{decode_page, encode_page, seal_image};
 use azekura::record::tree::layout::{
-    CHUNK, ENGINE, IMAGE_HEAD, Place, Root, Super, UNIT, bitmap_seed, chunk_seed, decode_page,
-    encode_page, seal_image,
+    CHUNK, ENGINE, IMAGE_HEAD, Place, Root, Super, UNIT, bitmap_seed, chunk_seed,
 };
 use azekura::record::tree::{CACHE_MIN, Compression, CreateOptions, TreeDb};
 use azekura::testkit::Random;
@@ -39,11 +39,13 @@ fn options() -> CreateOptions {
         .capacity(LIMIT)
 }
 
-fn key(number: u32) -> Vec<u8> {
+/// The key of a number.
+pub(super) fn key(number: u32) -> Vec<u8> {
     format!("{:05}", number * 7 % 1000).into_bytes()
 }
 
-fn value(number: u32, turn: u32) -> Vec<u8> {
+/// Its value in a turn, which begins with the key; some are long.
+pub(super) fn value(number: u32, turn: u32) -> Vec<u8> {
     let mut value = key(number);
     let len = if number.is_multiple_of(50) {
         9000
