@@ -1,6 +1,6 @@
 //! What puts that wait for their leaf may take where they meet snapshots, and a device that takes no writes any more.
 //!
-//! A page that is merged keeps what snapshots see of it, in memory where two puts around a snapshot waited together: that is bounded, whoever merges
+//! A page that is merged keeps what snapshots see of it, in memory where two puts around a snapshot waited together: that is bounded, also where a read merges
 //! it. Of a poisoned store pages are shown with what waits, and give way again: as often as that is, all is as it was, the store and its snapshots.
 
 use azekura::Kind;

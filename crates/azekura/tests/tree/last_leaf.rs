@@ -1,7 +1,7 @@
 //! Keys that come in order, which are looked for in the leaf where the one before was: it is never one that is no more, or another store's.
 //!
 //! One thread uses two stores in turn, whose pages have the same numbers; others read in order while everything, or a range, is removed and
-//! put again: who knows that a removal is over sees nothing from before it.
+//! put again: a reader that starts after a removal sees nothing from before it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

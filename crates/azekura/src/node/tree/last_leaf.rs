@@ -30,8 +30,8 @@ thread_local! {
 
 /// A number that none before had.
 pub fn next_instance() -> NonZeroU64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    NonZeroU64::MIN.saturating_add(LAST.fetch_add(1, Ordering::Relaxed))
+    static GIVEN_OUT: AtomicU64 = AtomicU64::new(0);
+    NonZeroU64::MIN.saturating_add(GIVEN_OUT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl<S: NodeStore> Tree<S> {

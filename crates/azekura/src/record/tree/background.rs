@@ -223,12 +223,20 @@ impl Core {
         }
     }
 
+    /// Makes room in a full store, in which nothing waits afterwards: who reads is not to find the cache full of pages that cannot be written.
     pub(super) fn win_room(&self) -> Result<()> {
+        self.free_superseded()?;
+        if self.log.segments().is_full() {
+            Self::unless_full(self.unless_damaged(self.merge_all_with_room()))?;
+            self.keep_for_checkpoint();
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint: what only the one before needed is free.
+    pub(super) fn free_superseded(&self) -> Result<()> {
         self.checkpoint()?;
         self.log.segments().reap_to_the_last();
-        if self.log.segments().is_full() {
-            self.merge_in_full_store()?;
-        }
         let mut patience = Patience::short();
         // What this thread holds itself is not let go of while it waits.
         while !self.tree.nodes.space.room().reap_all() && !patience.is_over() && !epoch::is_pinned()
@@ -237,24 +245,6 @@ impl Core {
         }
         self.release_empty();
         self.keep_for_checkpoint();
-        Ok(())
-    }
-
-    /// Who reads is not to find the cache full of pages that cannot be written: nothing waits in a full store.
-    fn merge_in_full_store(&self) -> Result<()> {
-        let buffer = &self.tree.nodes.buffer;
-        while buffer.pages() > 0 {
-            let before = buffer.pages();
-            let merged = self.unless_damaged(self.merge_all());
-            if !is_full(&merged) {
-                return merged;
-            }
-            self.checkpoint()?;
-            self.tree.nodes.space.room().reap_all();
-            if buffer.pages() >= before {
-                break;
-            }
-        }
         Ok(())
     }
 

@@ -26,7 +26,8 @@ use super::change_buffer::ChangeBuffer;
 use super::counts::Counts;
 use super::cut::Cuts;
 use super::image::PageImages;
-use super::layout::{HEAD_WORDS, NoPage, PAGE_MAX, PageShape, Place, UNIT, Words};
+use super::layout::page_image::{NoPage, Words};
+use super::layout::{HEAD_WORDS, PAGE_MAX, PageShape, Place, UNIT};
 use super::space::Space;
 use super::sums::Sum;
 use super::table::{Location, PageTable};
@@ -417,9 +418,11 @@ impl PageCache {
 
     /// Whether so few frames have a page that can give way that one on the way to another would.
     fn is_crowded(&self) -> bool {
-        let made = u64::from(self.made());
-        self.made() >= self.limit()
-            && made <= self.dirty() + u64::from(self.frames_of_blocks()) + CLEAN_LEAST
+        let (made, dirty) = (self.made(), self.dirty());
+        // Blocks take less than half of the frames: where few are dirty, they need not be counted.
+        made >= self.limit()
+            && dirty * 2 >= u64::from(made)
+            && u64::from(made) <= dirty + u64::from(self.frames_of_blocks()) + CLEAN_LEAST
     }
 
     pub(super) fn give_frame(&self, number: u32) {
@@ -585,7 +588,23 @@ impl PageCache {
         stated: &Stated<'_>,
         (words, may_wait): (&Words, bool),
     ) -> Result<bool> {
-        let to = (words, may_wait);
+        if !self.read_sound_if(page, place, (words, may_wait))? {
+            return Ok(false);
+        }
+        if !stated.holds_of(Node::new(&words[HEAD_WORDS..], self.order)) {
+            return Err(self.misnamed(page, Some(place)));
+        }
+        Ok(true)
+    }
+
+    /// As `read_page_if`, whatever its parent states.
+    #[inline(always)]
+    pub(super) fn read_sound_if(
+        &self,
+        page: u32,
+        place: Place,
+        to: (&Words, bool),
+    ) -> Result<bool> {
         let is_read = match place.units() {
             1 => self.read_image(page, place, &mut [0; UNIT as usize], to)?,
             units => {
@@ -594,17 +613,10 @@ impl PageCache {
                 self.read_image(page, place, image, to)?
             }
         };
-        if !is_read {
-            return Ok(false);
-        }
-        let node = Node::new(&words[HEAD_WORDS..], self.order);
-        if !node.is_sound() {
+        if is_read && !Node::new(&to.0[HEAD_WORDS..], self.order).is_sound() {
             return Err(self.damaged(page, Some(place), "a page holds impossible values"));
         }
-        if !stated.holds_of(node) {
-            return Err(self.misnamed(page, Some(place)));
-        }
-        Ok(true)
+        Ok(is_read)
     }
 
     /// Reads a page's image by way of a buffer of its size; whether it was read.

@@ -21,9 +21,9 @@ use super::bitmap::{Compared, GroupBits, IMPOSSIBLE, Sighting};
 use super::cache::costs;
 use super::cluster::cluster_of;
 use super::image::lists_in;
-use super::layout::{
-    CHUNK, HEAD_WORDS, PAGE_MAX, Place, RunPlace, UNIT, Words, bitmap_seed, chunk_seed,
-};
+use super::layout::page_image::Words;
+use super::layout::{CHUNK, HEAD_WORDS, PAGE_MAX, Place, RunPlace, UNIT, bitmap_seed};
+use super::table::read_chunk;
 use crate::engine::CheckReport;
 use crate::error::{Error, Kind, Result, quote};
 use crate::kernel::superblock::damaged_slots;
@@ -63,14 +63,10 @@ impl Core {
                 places.extend([Place::NONE; CHUNK]);
                 continue;
             }
-            let seed = chunk_seed(salt, number);
-            match read_extent(storage.as_ref(), extent, seed, "a chunk of the page table") {
-                Ok(bytes) => {
+            match read_chunk(storage.as_ref(), salt, (number, extent), units_max) {
+                Ok(chunk) => {
                     report.bytes += extent.len;
-                    places.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| {
-                        let place = Place::decode(u64::from_le_bytes(*bytes), units_max);
-                        place.unwrap_or(Place::NONE)
-                    }));
+                    places.extend(chunk.into_iter().map(|place| place.unwrap_or(Place::NONE)));
                 }
                 Err(error) => {
                     report.note_error(error);

@@ -25,7 +25,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::Checkpoint;
-use super::layout::{CHUNK, Place, Root, Super, UNIT, chunk_seed, decode_head};
+use super::layout::page_image::decode_head;
+use super::layout::{CHUNK, Root, Super, UNIT};
+use super::table::read_chunk;
 use super::{Core, TreeDb};
 use crate::error::{Error, Kind, Result};
 use crate::io::file::{File, Files};
@@ -35,7 +37,6 @@ use crate::kernel::changes::{CheckpointId, CheckpointNumber, Step};
 use crate::kernel::checkpoint::read_root;
 use crate::kernel::copy::Changed;
 use crate::kernel::{self, Payload, SuperblockPair};
-use crate::log::manifest::read_extent;
 use crate::log::{Segment, Use};
 use crate::record::gate;
 use crate::record::tree::bitmap::{GroupBits, bit};
@@ -58,8 +59,8 @@ impl TreeDb {
     /// [`apply_changes`](Self::apply_changes) has brought it forward. `progress` gets (done, total) of bytes.
     ///
     /// `since`: what the earlier copy, or the changes that were applied to it last, are at ([`checkpoint_of`](Self::checkpoint_of)). The
-    /// last 64 checkpoints that were copied are known. It reads and writes the pages of each segment in which any was written since, and
-    /// the page table; the file appears when it is whole. `Invalid` if the store does not know the checkpoint, which may be one of another
+    /// last 64 checkpoints that were copied are known. It reads, verifies and writes the pages of each segment in which any was written since,
+    /// and the page table; the file appears when it is whole. `Invalid` if the store does not know the checkpoint, which may be one of another
     /// history of the same file, and inside the closure of an update; `Corrupted` if a page is damaged; `Full`, `Io`.
     pub fn copy_changes(
         &self,
@@ -266,11 +267,10 @@ impl Core {
             if extent.len == 0 {
                 continue;
             }
-            let seed = chunk_seed(identity.0, number);
-            let chunk = read_extent(storage, extent, seed, "a chunk of the page table")?;
-            for (at, word) in chunk.as_chunks::<8>().0.iter().enumerate() {
+            let units_max = nodes.shape.units();
+            let chunk = read_chunk(storage, identity.0, (number, extent), units_max)?;
+            for (at, place) in chunk.into_iter().enumerate() {
                 let page = (number * CHUNK + at) as u32;
-                let place = Place::decode(u64::from_le_bytes(*word), nodes.shape.units());
                 let Some(place) = place.filter(|place| !place.is_none()) else {
                     continue;
                 };

@@ -172,16 +172,7 @@ impl Core {
         let pages = &self.tree.nodes;
         pages.close_buffer();
         let merged = AllMerged { core: self };
-        let mut done = self.merge_all();
-        // Of a full store, what was superseded is free after a checkpoint.
-        while is_full(&done) {
-            let before = pages.buffer.pages();
-            done = self.win_room().and_then(|()| self.merge_all());
-            if pages.buffer.pages() >= before {
-                break;
-            }
-        }
-        match done {
+        match self.merge_all_with_room() {
             Err(error) if stays(&error) => self.log.healthy()?,
             done => done?,
         }
@@ -199,6 +190,23 @@ impl Core {
     /// Merges what waits: what was there before is merged when it returns, and more may come. `Corrupted` and `Io` as of `merged`; `Poisoned`.
     pub(super) fn merge_all(&self) -> Result<()> {
         self.merge_rounds(|| self.bound_versions())
+    }
+
+    /// As `merge_all`; in a full store, where what was superseded is free after a checkpoint, with one after each part. `Full` if even then none
+    /// finds room.
+    pub(super) fn merge_all_with_room(&self) -> Result<()> {
+        let buffer = &self.tree.nodes.buffer;
+        loop {
+            let before = buffer.pages();
+            let merged = self.merge_all();
+            if !is_full(&merged) {
+                return merged;
+            }
+            self.free_superseded()?;
+            if buffer.pages() >= before {
+                return merged;
+            }
+        }
     }
 
     /// As `merge_all`, by who has the cuts: no snapshot is ended for what it has in memory.

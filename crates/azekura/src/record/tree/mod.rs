@@ -449,8 +449,8 @@ impl Reader for TreeDb {
         key_bookmark::at(key)
     }
 
-    /// Exactly, when no update is under way. It reads the leaves first for which puts wait in memory; where one cannot be read, those that wait
-    /// for it are not counted.
+    /// Exactly, when no update is under way. It reads the leaves first for which puts wait in memory; where one cannot be read, or the store is
+    /// poisoned, new records that wait are not counted.
     fn count(&self) -> u64 {
         self.core.count_all()
     }

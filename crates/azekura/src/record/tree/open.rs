@@ -10,7 +10,6 @@
 //! file open for reading.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +19,10 @@ use super::checkpoint::{Checkpoint, may_be_dirty, reserve};
 use super::cluster::is_long;
 use super::layout::{
     CHUNK, CLEAR, FILE_MAX, PUT, PageShape, REMOVE, REMOVE_RANGE, Root, SHIFTS, Super, UNIT,
-    bitmap_seed, decode_bounds,
+    bitmap_seed,
 };
 use super::nodes::REPLAYED;
+use super::salvage::Orphans;
 use super::space::Space;
 use super::sums::Sums;
 use super::table::PageTable;
@@ -43,7 +43,7 @@ use crate::log::layout::FIRST_FRAME;
 use crate::log::manifest::{check_last_is_whole, read_extent, segments_of};
 use crate::log::{End, Geometry, Log, Use};
 use crate::node::tree::{NodeStore, ROOT, Tree};
-use crate::order::{Order, is_from, is_up_to};
+use crate::order::Order;
 use crate::record::gate::Gate;
 
 /// Sizes of segments to choose from.
@@ -316,41 +316,6 @@ pub(super) fn open_salvaged(
         }
     }
     Ok((core, orphans))
-}
-
-/// What the journal states of records whose leaf cannot be reached.
-#[derive(Debug, Default)]
-pub(super) struct Orphans {
-    /// Values that were put last; `None`: it was removed.
-    pub(super) records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Ranges of keys that were removed, as frames state them.
-    pub(super) ranges: Vec<Vec<u8>>,
-    /// Whether everything was removed.
-    pub(super) is_cleared: bool,
-}
-
-impl Orphans {
-    /// A change of the journal, which was done again, or which damage of its leaf keeps from that.
-    fn note(&mut self, (kind, key, value): (FrameKind, &[u8], &[u8]), is_lost: bool, order: Order) {
-        match kind {
-            PUT if is_lost => drop(self.records.insert(key.to_vec(), Some(value.to_vec()))),
-            REMOVE if is_lost => drop(self.records.insert(key.to_vec(), None)),
-            PUT | REMOVE => drop(self.records.remove(key)),
-            CLEAR => {
-                self.records.clear();
-                self.is_cleared = true;
-            }
-            REMOVE_RANGE => {
-                if let Some(keys) = decode_bounds(value) {
-                    let is_in =
-                        |key: &[u8]| is_from(keys, order, key) && is_up_to(keys, order, key);
-                    self.records.retain(|key, _| !is_in(key));
-                    self.ranges.push(value.to_vec());
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 /// Whether this version knows what a frame of this kind changes.

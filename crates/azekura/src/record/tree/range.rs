@@ -214,23 +214,10 @@ impl Core {
             }
         }
         self.log.healthy()?;
+        // Of everything, what waits is counted when it is merged.
         let is_all = keys == (Bound::Unbounded, Bound::Unbounded);
-        let removed = if is_all {
-            // What waits is counted when it is merged.
-            let _merged = self.merged_but(is_damage)?;
-            self.remove_range_with_room(keys)
-        } else {
-            match self.remove_range_with_room(keys) {
-                Err(error)
-                    if error.kind() == Kind::TooLarge && self.tree.nodes.buffer.pages() > 0 =>
-                {
-                    // The frames that hold what waits may do.
-                    let _merged = self.merged_but(is_damage)?;
-                    self.remove_range_with_room(keys)
-                }
-                removed => removed,
-            }
-        }?;
+        let _merged = is_all.then(|| self.merged_but(is_damage)).transpose()?;
+        let removed = self.remove_range_with_room(keys)?;
         self.end()?;
         Ok(removed)
     }

@@ -2,7 +2,7 @@
 //!
 //! | damaged | what is done | what it costs |
 //! |---|---|---|
-//! | a chunk of the page table | each of its pages is where its newest image stands, of those that are not after the checkpoint | nothing, if that image is whole |
+//! | a chunk of the page table | each of its pages is where its newest image stands, of those that are not after the checkpoint | nothing if that image is whole; else an older one counts, if there is any |
 //! | an inner page, the root among them | each leaf of the table is read whose keys no way leads to | nothing |
 //! | a leaf | | its records, but for what the journal has |
 //!
@@ -10,19 +10,21 @@
 //! of that moment, so of a leaf that it names only what the journal changed since is missing; the journal is done again for these
 //! records afterwards ([`Orphans`]). It does not decide what is a loss: who walks the tree does.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
 
-use super::layout::{CHUNK, HEAD_WORDS, Place, UNIT, Words, decode_bounds, image_at};
-use super::open::Orphans;
+use super::layout::page_image::image_at;
+use super::layout::{
+    CHUNK, CLEAR, HEAD_WORDS, PUT, Place, REMOVE, REMOVE_RANGE, UNIT, decode_bounds,
+};
 use super::table::Location;
 use super::walk::{Beginning, show_copied};
 use super::{Compression, Core, is_damage};
 use crate::error::Result;
+use crate::format::frame::FrameKind;
 use crate::log::LogPosition;
 use crate::node::tree::{Begin, LeafCopy, To};
 use crate::node::{Key, Node};
-use crate::order::{is_from, is_up_to};
+use crate::order::{Order, is_from, is_up_to};
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
@@ -31,7 +33,7 @@ const PIECE: u64 = 1 << 20;
 type Images = HashMap<u32, ((u32, u64), Place)>;
 
 /// Called with a key and its value, or why that cannot be read.
-pub(super) type Found<'f> = dyn FnMut(&[u8], Result<&[u8]>) -> Result<()> + 'f;
+pub(super) type Show<'s> = dyn FnMut(&[u8], Result<&[u8]>) -> Result<()> + 's;
 
 impl Core {
     /// Finds the pages of chunks that cannot be read by their images, of those from before the `checkpoint`; `lose` is called for each such
@@ -48,7 +50,9 @@ impl Core {
             match pages.load_chunk((number * CHUNK) as u32) {
                 Err(error) if is_damage(&error) => {
                     let what = error.without_remedy();
-                    lose(format!("{what}; its pages are looked for by their images"));
+                    lose(format!(
+                        "{what}; its pages are looked for by their images, of which one may be older than the one that was written last"
+                    ));
                     lost.push(number);
                 }
                 done => drop(done?),
@@ -112,21 +116,23 @@ impl Core {
     }
 
     /// Shows the records of all leaves of the table that no way leads to; how many such leaves there are. Errors: those of `show`; `Io`.
-    pub(super) fn show_unreached(&self, show: &mut Found<'_>) -> Result<u64> {
+    pub(super) fn show_unreached(&self, show: &mut Show<'_>) -> Result<u64> {
         let pages = &self.tree.nodes;
         let given_out = pages.space.room().pages();
-        let words: Vec<AtomicU64> = (0..pages.shape.words())
-            .map(|_| AtomicU64::new(0))
-            .collect();
+        let words = pages.blank()?;
         let mut leaves = 0;
         for page in 0..given_out {
             let Location::Cold(place) = pages.table.at(page) else {
                 continue;
             };
-            if !self.is_leaf_there(page, place, &words)? {
-                continue;
+            match pages.read_sound_if(page, place, (&words, true)) {
+                Err(error) if is_damage(&error) => continue,
+                read => drop(read?),
             }
             let node = Node::new(&words[HEAD_WORDS..], self.tree.order);
+            if node.level() != 0 {
+                continue;
+            }
             let mut lower = Key::default();
             let to = match node.lower(&mut lower) {
                 Some(()) => To::Key(lower.bytes()),
@@ -150,34 +156,52 @@ impl Core {
         }
         Ok(leaves)
     }
+}
 
-    /// Reads a page without its parent; whether it is a whole leaf.
-    fn is_leaf_there(&self, page: u32, place: Place, words: &Words) -> Result<bool> {
-        let pages = &self.tree.nodes;
-        let mut image = vec![0; (u64::from(place.units()) * UNIT) as usize];
-        match self.log.storage().read_at(place.offset(), &mut image) {
-            Err(error) if is_damage(&error) => return Ok(false),
-            read => read?,
-        }
-        let mut put = |at: usize, word: u64| {
-            if let Some(to) = words.get(at) {
-                to.store(word, Ordering::Relaxed);
-            }
-        };
-        let identity = (self.log.geometry().salt, pages.epoch);
-        let decoded = pages.images.decode(&image, identity, page, place, &mut put);
-        let node = Node::new(words.get(HEAD_WORDS..).unwrap_or_default(), self.tree.order);
-        Ok(decoded.is_ok() && node.is_sound() && node.level() == 0)
-    }
+/// What the journal states of records whose leaf cannot be reached.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    /// Values that were put last; `None`: it was removed.
+    pub(super) records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Ranges of keys that were removed, as frames state them.
+    ranges: Vec<Vec<u8>>,
+    /// Whether everything was removed.
+    is_cleared: bool,
 }
 
 impl Orphans {
-    /// Whether the journal removed what a leaf that was not reached has of a key.
-    pub(super) fn removed(&self, key: &[u8], order: crate::order::Order) -> bool {
-        self.is_cleared
-            || self.ranges.iter().any(|bounds| {
-                decode_bounds(bounds)
-                    .is_some_and(|keys| is_from(keys, order, key) && is_up_to(keys, order, key))
-            })
+    /// A change of the journal, which was done again, or which damage of its leaf keeps from that.
+    pub(super) fn note(
+        &mut self,
+        (kind, key, value): (FrameKind, &[u8], &[u8]),
+        is_lost: bool,
+        order: Order,
+    ) {
+        match kind {
+            PUT if is_lost => drop(self.records.insert(key.to_vec(), Some(value.to_vec()))),
+            REMOVE if is_lost => drop(self.records.insert(key.to_vec(), None)),
+            PUT | REMOVE => drop(self.records.remove(key)),
+            CLEAR => {
+                self.records.clear();
+                self.is_cleared = true;
+            }
+            REMOVE_RANGE => {
+                self.records.retain(|key, _| !is_within(value, key, order));
+                self.ranges.push(value.to_vec());
+            }
+            _ => {}
+        }
     }
+
+    /// Whether the journal removed what a leaf that was not reached has of a key.
+    pub(super) fn removed(&self, key: &[u8], order: Order) -> bool {
+        let mut ranges = self.ranges.iter();
+        self.is_cleared || ranges.any(|bounds| is_within(bounds, key, order))
+    }
+}
+
+/// Whether a key is in the range that a frame of the journal states.
+fn is_within(bounds: &[u8], key: &[u8], order: Order) -> bool {
+    decode_bounds(bounds)
+        .is_some_and(|keys| is_from(keys, order, key) && is_up_to(keys, order, key))
 }

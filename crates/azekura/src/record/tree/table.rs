@@ -71,6 +71,19 @@ struct Chunk {
     is_dirty: bool,
 }
 
+/// The places that a chunk of this number states, where storage has it; `None`: an impossible one. `Corrupted` with the offset; `Io`.
+pub(super) fn read_chunk(
+    storage: &dyn Storage,
+    salt: u32,
+    (number, extent): (usize, Extent),
+    units_max: u32,
+) -> Result<Vec<Option<Place>>> {
+    let seed = chunk_seed(salt, number);
+    let bytes = read_extent(storage, extent, seed, "a chunk of the page table")?;
+    let place = |bytes: &[u8; 8]| Place::decode(u64::from_le_bytes(*bytes), units_max);
+    Ok(bytes.as_chunks::<8>().0.iter().map(place).collect())
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct PageTable {
@@ -174,12 +187,8 @@ impl PageTable {
         if chunk.is_loaded {
             return Ok(false);
         }
-        let seed = chunk_seed(salt, number);
-        let bytes = read_extent(storage, chunk.extent, seed, "a chunk of the page table")?;
-        let words = bytes.as_chunks::<8>().0.iter();
-        let places: Option<Vec<Place>> = words
-            .map(|bytes| Place::decode(u64::from_le_bytes(*bytes), self.units_max))
-            .collect();
+        let places = read_chunk(storage, salt, (number, chunk.extent), self.units_max)?;
+        let places: Option<Vec<Place>> = places.into_iter().collect();
         // All or none: a page that came into memory must not be set again.
         let places = places.ok_or_else(|| {
             Error::new(
