@@ -281,7 +281,8 @@ impl TreeDb {
     }
 
     /// Sets the value of `key`. Where its leaf is not in memory, it may wait for that, in memory and in the journal, and read and write nothing.
-    /// Errors: `TooLarge`; `Full`, `Io`, `Corrupted`, `Poisoned`, and then nothing is changed, but with `Durability::Power` where the sync failed: whether it is there is then not known.
+    /// Errors: `TooLarge`; `Full`, `Io`, `Corrupted`, `Poisoned`, and then nothing is changed; but where the sync of `Durability::Power` failed, it
+    /// may be there.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.core.put(key, value)
